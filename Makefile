@@ -1,0 +1,95 @@
+# gotorch: `make demo` trains a model, `make test` runs every test; both set everything up first.
+# Nothing is installed outside this folder. What is done is not done again.
+#
+#   TORCH_VERSION=2.13.0   another torch (2.11.0 to 2.15.0); the choice holds until the next one
+#   TORCH_INDEX=URL        take torch from this index, for instance one of PyTorch's CPU wheels
+#   PYTHON=python3.12      the Python that makes .venv
+#   CXX=clang++            the C++ compiler
+#   ARGS='-k name'         more arguments for pytest
+
+.DEFAULT_GOAL := build
+.PHONY: help setup build generate demo test test-torch lint lint-go lint-python lint-c bench \
+	conformance doctor clean distclean
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+BRIDGE := $(PY) -m pytorch_bridge
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Another project's packages must not be found in place of ours.
+unexport PYTHONPATH PYTHONHOME
+
+# Go commands run in the environment that `env` prints: the right go, and caches where HOME is unset.
+GO = eval "$$($(BRIDGE) env)" && go
+STATICCHECK := tool -modfile=.ci/tools.mod staticcheck
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## .venv with torch and everything else that is needed
+	@command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON) on PATH." \
+	  "Python 3.10 or newer is needed; to install it, type one of:"; \
+	  echo "  sudo apt install python3 python3-venv   sudo dnf install python3   brew install python"; \
+	  exit 1; } >&2
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytorch_bridge.bootstrap --venv $(VENV) \
+	  $(if $(TORCH_VERSION),--torch '$(TORCH_VERSION)') $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)')
+
+# The check that what is committed is what the schema asks for runs when either has changed.
+GENERATOR := $(shell find pytorch_bridge -name '*.py' -o -name '*.yaml' 2>/dev/null)
+GENERATED := $(wildcard cgotorch/*_gen.* gotorch/*_gen.go pytorch_bridge/schema/*_gen.*)
+build/generated: $(GENERATOR) $(GENERATED) | setup
+	@$(BRIDGE) generate --check
+	@mkdir -p $(@D) && touch $@
+
+build: setup build/generated ## libcgotorch.so and the Go packages
+	@$(BRIDGE) build
+	@$(GO) build ./...
+
+generate: setup ## write the C and Go functions again, from the schema of the installed torch
+	@$(BRIDGE) generate
+
+demo: build ## train a small network on handwritten digits, save it, load it, predict
+	@$(GO) build -buildvcs=false -o build/bin/ ./examples/digits
+	@build/bin/digits train
+	@build/bin/digits predict
+
+test: build ## every test, Python and Go
+	@$(PY) -m pytest $(ARGS)
+
+test-torch: ## build for another torch and run the smoke tests: make test-torch TORCH_VERSION=2.11.0
+	$(if $(TORCH_VERSION),,$(error say which: make test-torch TORCH_VERSION=2.11.0))
+	@$(MAKE) --no-print-directory setup VENV=.venv-$(TORCH_VERSION)
+	@GOTORCH_BUILD_DIR=build/$(TORCH_VERSION) .venv-$(TORCH_VERSION)/bin/python -m pytorch_bridge build
+	@GOTORCH_BUILD_DIR=build/$(TORCH_VERSION) .venv-$(TORCH_VERSION)/bin/python -m pytest -m smoke $(ARGS)
+
+lint: lint-go lint-python lint-c ## format and static checks
+
+lint-go: setup
+	@$(GO)fmt -l $(wildcard gotorch examples bench tests) | awk '{print "gofmt would change " $$0; bad = 1} END {exit bad}'
+	@$(GO) vet ./...
+	@$(GO) $(STATICCHECK) ./...
+
+lint-python: setup
+	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --quiet --check
+	@$(PY) -m mypy --no-error-summary
+
+C_FILES := $(wildcard $(foreach dir,cgotorch cgotorch/test bench,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
+HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
+lint-c: setup
+	@$(VENV)/bin/clang-format --dry-run -Werror $(HANDWRITTEN_C)
+
+bench: build ## measure against C++ and Python; writes docs/benchmarks.md
+	@$(BRIDGE) bench
+
+conformance: build ## PyTorch's own operator samples through the Go functions
+	@$(PY) -m pytest tests/conformance $(ARGS)
+
+doctor: ## what is installed, what is missing, what to type
+	@if [ -x $(PY) ]; then $(BRIDGE) doctor; else $(PYTHON) -m pytorch_bridge doctor; fi
+
+clean: ## remove what was built
+	rm -rf build
+
+distclean: clean ## remove what set-up installed as well
+	rm -rf .venv .venv-*

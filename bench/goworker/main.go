@@ -1,0 +1,315 @@
+// The Go worker of `make bench`: reads "CASE ITERATIONS" lines, answers "WALL_NS CPU_NS" (CPU over
+// all threads, the collector's included), or "none" for a case that its mode does not have.
+//
+// The mode says who frees what the loop makes: "gc" the collector, "scope" a Scope of a hundred
+// iterations, "close" the program. "first", "memory", "parallel" and "handles" are measurements of
+// their own.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn"
+	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/optim"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|first|memory|parallel|handles")
+		os.Exit(2)
+	}
+	switch mode := os.Args[1]; mode {
+	case "first":
+		fmt.Println(gotorch.Item[float64](gotorch.Ones([]int64{1})))
+	case "memory":
+		report(memory())
+	case "parallel":
+		report(parallel())
+	case "handles":
+		report(handles())
+	default:
+		serve(mode)
+	}
+}
+
+func report(figures map[string]float64) {
+	if err := json.NewEncoder(os.Stdout).Encode(figures); err != nil {
+		panic(err)
+	}
+}
+
+// repeat runs body n times as the mode wants it: what one iteration made is dead after it.
+type repeat func(n int, body func() []gotorch.Tensor)
+
+var modes = map[string]repeat{
+	"gc": func(n int, body func() []gotorch.Tensor) {
+		for range n {
+			body()
+		}
+	},
+	"scope": func(n int, body func() []gotorch.Tensor) {
+		for n > 0 {
+			some := min(n, 100)
+			gotorch.Scoped(func(*gotorch.ScopeHandle) {
+				for range some {
+					body()
+				}
+			})
+			n -= some
+		}
+	},
+	"close": func(n int, body func() []gotorch.Tensor) {
+		for range n {
+			for _, t := range body() {
+				t.Close()
+			}
+		}
+	},
+}
+
+func serve(mode string) {
+	run, ok := modes[mode]
+	if !ok {
+		fmt.Fprintln(os.Stderr, "no mode", mode)
+		os.Exit(2)
+	}
+	gotorch.SetNumThreads(1)
+	cases := tiny(mode)
+	for name, body := range networks() {
+		if mode != "close" {
+			cases[name] = func(n int) { run(n, body) }
+		}
+	}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		name, count, _ := strings.Cut(in.Text(), " ")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			panic(err)
+		}
+		body, ok := cases[name]
+		if !ok {
+			fmt.Println("none")
+			continue
+		}
+		wall, cpu := time.Now(), cpuTime()
+		body(n)
+		fmt.Println(time.Since(wall).Nanoseconds(), (cpuTime() - cpu).Nanoseconds())
+	}
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// tiny has the loops written out, as a user would write them, without a call through a function
+// value in between.
+func tiny(mode string) map[string]func(int) {
+	gotorch.ManualSeed(0)
+	a := gotorch.Randn([]int64{2, 2})
+	b := gotorch.Randn([]int64{2, 2})
+	switch mode {
+	case "close":
+		return map[string]func(int){
+			"add": func(n int) {
+				for range n {
+					a.Add(b).Close()
+				}
+			},
+			"mm": func(n int) {
+				for range n {
+					a.MM(b).Close()
+				}
+			},
+			"relu": func(n int) {
+				for range n {
+					a.ReLU().Close()
+				}
+			},
+			"transpose": func(n int) {
+				for range n {
+					a.Transpose(0, 1).Close()
+				}
+			},
+		}
+	}
+	plain := map[string]func(int){
+		"add": func(n int) {
+			for range n {
+				a.Add(b)
+			}
+		},
+		"mm": func(n int) {
+			for range n {
+				a.MM(b)
+			}
+		},
+		"relu": func(n int) {
+			for range n {
+				a.ReLU()
+			}
+		},
+		"transpose": func(n int) {
+			for range n {
+				a.Transpose(0, 1)
+			}
+		},
+	}
+	if mode == "gc" {
+		return plain
+	}
+	scoped := map[string]func(int){}
+	for name, body := range plain {
+		scoped[name] = func(n int) {
+			for n > 0 {
+				some := min(n, 100)
+				gotorch.Scoped(func(*gotorch.ScopeHandle) { body(some) })
+				n -= some
+			}
+		}
+	}
+	return scoped
+}
+
+func networks() map[string]func() []gotorch.Tensor {
+	x1 := gotorch.Randn([]int64{1, 784})
+	x64 := gotorch.Randn([]int64{64, 784})
+	y64 := gotorch.Randint(10, []int64{64})
+	images := gotorch.Randn([]int64{64, 1, 28, 28})
+	mlp := nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+	cnn := nn.Sequential(
+		nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+		nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+		nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10),
+	)
+	infer := func(x gotorch.Tensor) func() []gotorch.Tensor {
+		return func() (out []gotorch.Tensor) {
+			gotorch.NoGrad(func() { mlp.Forward(x) })
+			return nil
+		}
+	}
+	step := func(model *nn.SequentialModule, x gotorch.Tensor) func() []gotorch.Tensor {
+		opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.01})
+		return func() []gotorch.Tensor {
+			opt.ZeroGrad()
+			F.CrossEntropy(model.Forward(x), y64).Backward()
+			opt.Step()
+			return nil
+		}
+	}
+	return map[string]func() []gotorch.Tensor{
+		"mlp_forward_1":  infer(x1),
+		"mlp_forward_64": infer(x64),
+		"mlp_step_64":    step(mlp, x64),
+		"cnn_step_64":    step(cnn, images),
+	}
+}
+
+// residentMB reads the process's resident memory.
+func residentMB() float64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		panic(err)
+	}
+	pages, err := strconv.ParseFloat(strings.Fields(string(text))[1], 64)
+	if err != nil {
+		panic(err)
+	}
+	return pages * float64(os.Getpagesize()) / (1 << 20)
+}
+
+// memory makes 20,000 tensors of 1 MB without freeing one, in turn with the same loop that closes
+// each, and reports how far resident memory grew and how fast it went beside the closing loop.
+func memory() map[string]float64 {
+	const rounds, each = 10, 2000
+	size := []int64{1 << 18}
+	loop := func(free bool) float64 {
+		start := time.Now()
+		for range each {
+			t := gotorch.Ones(size)
+			if free {
+				t.Close()
+			}
+		}
+		return time.Since(start).Seconds()
+	}
+	loop(true)
+	base, peak := residentMB(), 0.0
+	var ratios []float64
+	for range rounds {
+		closing := loop(true)
+		start := time.Now()
+		for range each {
+			gotorch.Ones(size)
+		}
+		collecting := time.Since(start).Seconds()
+		peak = max(peak, residentMB())
+		ratios = append(ratios, closing/collecting)
+	}
+	slices.Sort(ratios)
+	return map[string]float64{"grown_mb": peak - base, "speed": ratios[rounds/2]}
+}
+
+// parallel compares 32 goroutines of large matmuls with the same work one after the other.
+func parallel() map[string]float64 {
+	const goroutines, each = 32, 4
+	a := gotorch.Randn([]int64{512, 512})
+	work := func() {
+		for range each {
+			a.MM(a).Close()
+		}
+	}
+	work()
+	var ratios []float64
+	for range 5 {
+		start := time.Now()
+		for range goroutines {
+			work()
+		}
+		one := time.Since(start)
+		start = time.Now()
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(work)
+		}
+		wg.Wait()
+		ratios = append(ratios, one.Seconds()/time.Since(start).Seconds())
+	}
+	slices.Sort(ratios)
+	return map[string]float64{"speedup": ratios[len(ratios)/2]}
+}
+
+// handles times a collection while a million handles live.
+func handles() map[string]float64 {
+	a := gotorch.Ones([]int64{1})
+	keep := make([]gotorch.Tensor, 1_000_000)
+	for i := range keep {
+		keep[i] = a.View([]int64{1})
+	}
+	runtime.GC()
+	var took []float64
+	for range 5 {
+		start := time.Now()
+		runtime.GC()
+		took = append(took, float64(time.Since(start).Microseconds())/1000)
+	}
+	runtime.KeepAlive(keep)
+	slices.Sort(took)
+	return map[string]float64{"gc_ms": took[len(took)/2]}
+}

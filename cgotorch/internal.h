@@ -1,0 +1,227 @@
+// How C arguments become ATen's and back. Every generated function is written with these.
+#pragma once
+
+#include <ATen/core/ATen_fwd.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Layout.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "cgotorch.h"
+
+namespace cgotorch {
+
+// A handle is the bits of an at::Tensor, so a borrowed argument costs nothing to pass on. The
+// library is compiled with -fno-strict-aliasing because of this.
+static_assert(sizeof(at::Tensor) == sizeof(Tensor), "at::Tensor is one intrusive pointer");
+
+// What this library itself throws: cheaper than c10::Error, which collects a backtrace.
+struct Failure {
+  const char *kind;  // "TypeError"
+  std::string message;
+};
+
+// Turns the exception in flight into the malloc'ed message of the C ABI. Call in a catch block.
+const char *current_error() noexcept;
+
+template <class F>
+inline const char *guard(F &&f) noexcept {
+  try {
+    f();
+    return nullptr;
+  } catch (...) {
+    return current_error();
+  }
+}
+
+// A malloc'ed "kind: first line of message", for FreeString.
+const char *make_error(const char *kind, std::string_view message) noexcept;
+
+// TypeError: a required argument is none. ValueError with what as its text.
+[[noreturn]] void throw_null(const char *name);
+[[noreturn]] void throw_value(const char *what);
+// `NotImplementedError: op needs torch >= version` of functions that the installed torch lacks.
+const char *needs_torch(const char *op, const char *version) noexcept;
+const char *argument_needs_torch(const char *op, const char *argument,
+                                 const char *version) noexcept;
+
+// What the library keeps per OS thread. Plain data in initial-exec TLS: reading it costs one
+// instruction, and there is no constructor to guard.
+struct ThreadState {
+  int64_t scope;     // the caller's current scope, an opaque word
+  int64_t made;      // handles given out and freed by this thread
+  int64_t freed;
+  int64_t settings;  // the generation of process-wide settings that this thread has applied
+};
+extern __thread ThreadState tls
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+// Bumped when a process-wide setting changes that each thread must apply itself. A new thread is at
+// 0, the process at 1 or more, so that the same comparison also notices new threads.
+extern int64_t settings_generation __attribute__((visibility("hidden")));
+void apply_settings(ThreadState &s) noexcept;
+
+inline void enter_thread() {
+  if (__builtin_expect(tls.settings != __atomic_load_n(&settings_generation, __ATOMIC_RELAXED), 0))
+    apply_settings(tls);
+}
+
+// Inputs ---------------------------------------------------------------------------------------
+
+inline const at::Tensor &in(const Tensor &t, const char *name) {
+  if (__builtin_expect(t == nullptr, 0)) throw_null(name);
+  return reinterpret_cast<const at::Tensor &>(t);
+}
+
+inline at::Tensor &in_mut(Tensor &t, const char *name) {
+  if (__builtin_expect(t == nullptr, 0)) throw_null(name);
+  return reinterpret_cast<at::Tensor &>(t);
+}
+
+inline std::optional<at::Tensor> in_opt(const Tensor &t) {
+  if (t == nullptr) return std::nullopt;
+  return reinterpret_cast<const at::Tensor &>(t);
+}
+
+inline at::TensorList in_list(const Tensor *t, int64_t n, const char *name) {
+  for (int64_t i = 0; i < n; i++)
+    if (t[i] == nullptr) throw_null(name);
+  return at::TensorList(reinterpret_cast<const at::Tensor *>(t), static_cast<size_t>(n));
+}
+
+inline c10::List<std::optional<at::Tensor>> in_opt_list(const Tensor *t, int64_t n) {
+  c10::List<std::optional<at::Tensor>> out;
+  out.reserve(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; i++) out.push_back(in_opt(t[i]));
+  return out;
+}
+
+inline at::IntArrayRef ints(const int64_t *p, int64_t n) {
+  return at::IntArrayRef(p, static_cast<size_t>(n));
+}
+inline at::OptionalIntArrayRef ints_opt(const int64_t *p, int64_t n) {
+  if (p == nullptr) return std::nullopt;
+  return at::OptionalIntArrayRef(ints(p, n));
+}
+// Checked: the bits of a negative SymInt may stand for a symbolic node.
+c10::SymIntArrayRef symints(const int64_t *p, int64_t n);
+inline at::OptionalSymIntArrayRef symints_opt(const int64_t *p, int64_t n) {
+  if (p == nullptr) return std::nullopt;
+  return at::OptionalSymIntArrayRef(symints(p, n));
+}
+inline std::optional<c10::ArrayRef<double>> floats_opt(const double *p, int64_t n) {
+  if (p == nullptr) return std::nullopt;
+  return c10::ArrayRef<double>(p, static_cast<size_t>(n));
+}
+
+template <class T>
+inline std::optional<T> opt(const T *p) {
+  if (p == nullptr) return std::nullopt;
+  return *p;
+}
+inline std::optional<c10::SymInt> symint_opt(const int64_t *p) {
+  if (p == nullptr) return std::nullopt;
+  return c10::SymInt(*p);
+}
+
+at::Scalar scalar(const Scalar &s);
+inline std::optional<at::Scalar> scalar_opt(const Scalar *s) {
+  if (s == nullptr || s->kind == ScalarNone) return std::nullopt;
+  return scalar(*s);
+}
+std::vector<at::Scalar> scalars(const Scalar *p, int64_t n);
+Scalar from_scalar(const at::Scalar &s);
+
+// These check their range: a number from outside must not become an enum that ATen has no case for.
+at::ScalarType dtype(ScalarType t);
+at::Layout layout(Layout l);
+at::MemoryFormat memory_format(MemoryFormat f);
+at::Device device(Device d);
+inline std::optional<at::ScalarType> dtype_opt(const ScalarType *t) {
+  if (t == nullptr) return std::nullopt;
+  return dtype(*t);
+}
+inline std::optional<at::Layout> layout_opt(const Layout *l) {
+  if (l == nullptr) return std::nullopt;
+  return layout(*l);
+}
+inline std::optional<at::MemoryFormat> memory_format_opt(const MemoryFormat *f) {
+  if (f == nullptr) return std::nullopt;
+  return memory_format(*f);
+}
+inline std::optional<at::Device> device_opt(const Device *d) {
+  if (d == nullptr) return std::nullopt;
+  return device(*d);
+}
+at::Stream stream(const Stream &s);
+
+inline std::string_view str(const char *s, const char *name) {
+  if (s == nullptr) throw_null(name);
+  return s;
+}
+inline std::optional<std::string_view> str_opt(const char *s) {
+  if (s == nullptr) return std::nullopt;
+  return std::string_view(s);
+}
+
+template <size_t N>
+inline std::array<bool, N> bools(const bool *p, const char *name) {
+  if (p == nullptr) throw_null(name);
+  std::array<bool, N> out;
+  for (size_t i = 0; i < N; i++) out[i] = p[i];
+  return out;
+}
+
+// A Generator handle is the bits of an at::Generator, like a Tensor's.
+static_assert(sizeof(at::Generator) == sizeof(Generator), "at::Generator is one pointer");
+inline std::optional<at::Generator> generator_opt(const Generator &g) {
+  if (g == nullptr) return std::nullopt;
+  return reinterpret_cast<const at::Generator &>(g);
+}
+static_assert(sizeof(at::Storage) == sizeof(Storage), "c10::Storage is one pointer");
+inline const at::Storage &storage(const Storage &s, const char *name) {
+  if (s == nullptr) throw_null(name);
+  return reinterpret_cast<const at::Storage &>(s);
+}
+
+// A device index; its range is checked as the device it belongs to is used.
+c10::DeviceIndex device_index(int64_t i);
+
+// Outputs --------------------------------------------------------------------------------------
+
+inline Tensor release(at::Tensor &&t) {
+  if (!t.defined()) return nullptr;
+  enter_thread();
+  tls.made++;
+  return reinterpret_cast<Tensor>(t.unsafeReleaseTensorImpl());
+}
+
+inline void out(Tensor *result, at::Tensor &&t) { *result = release(std::move(t)); }
+
+// A result that is one of the arguments: a further handle to it, if wanted.
+inline void out_same(Tensor *result, const at::Tensor &t) {
+  if (result != nullptr) *result = release(at::Tensor(t));
+}
+
+void out_list(Tensor **result, int64_t *result_len, std::vector<at::Tensor> &&t);
+
+// Loads libtorch_cuda.so once; throws a RuntimeError that says what is missing.
+void need_cuda();
+
+}  // namespace cgotorch

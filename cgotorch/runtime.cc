@@ -1,0 +1,328 @@
+// runtime.cc: the entry points, the state of each OS thread, versions, CUDA and thread counts.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <mutex>
+#include <typeinfo>
+
+#include "thunk.h"
+
+namespace cgotorch {
+
+__thread ThreadState tls;
+int64_t settings_generation = 1;
+
+namespace {
+
+// Threads -----------------------------------------------------------------------------------------
+
+// Never destroyed: threads may end after the process has begun to exit.
+struct Threads {
+  std::mutex mutex;
+  std::vector<ThreadState *> alive;
+  int64_t made = 0, freed = 0;  // of threads that ended
+  int64_t count = 0;            // read by others without the mutex
+};
+Threads &threads() {
+  static Threads *const t = new Threads;
+  return *t;
+}
+
+// 0 until someone sets it: then libtorch's own default holds.
+std::atomic<int64_t> num_threads{0};
+
+class Registration {
+ public:
+  explicit Registration(ThreadState *s) : state_(s) {
+    const std::lock_guard<std::mutex> lock(threads().mutex);
+    threads().alive.push_back(s);
+    set_count();
+  }
+  ~Registration() {
+    Threads &all = threads();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.made += state_->made;
+    all.freed += state_->freed;
+    all.alive.erase(std::find(all.alive.begin(), all.alive.end(), state_));
+    set_count();
+  }
+  Registration(const Registration &) = delete;
+  Registration &operator=(const Registration &) = delete;
+
+ private:
+  static void set_count() {
+    __atomic_store_n(&threads().count, static_cast<int64_t>(threads().alive.size()),
+                     __ATOMIC_RELAXED);
+  }
+  ThreadState *state_;
+};
+
+}  // namespace
+
+void apply_settings(ThreadState &s) noexcept {
+  try {
+    thread_local Registration registration(&s);
+    s.settings = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
+    const int64_t n = num_threads.load();
+    if (n > 0) at::set_num_threads(static_cast<int>(n));
+  } catch (...) {
+    // Out of memory: this thread computes with the default and is tried again at its next call.
+  }
+}
+
+namespace {
+
+// Tokens ------------------------------------------------------------------------------------------
+
+struct Tokens {
+  std::mutex mutex;
+  std::vector<int64_t> waiting;
+  int64_t queued = 0;  // read by others without the mutex
+};
+Tokens &tokens() {
+  static Tokens *const t = new Tokens;
+  return *t;
+}
+
+// Versions ----------------------------------------------------------------------------------------
+
+std::string find_torch_lib() {
+  Dl_info info{};
+  // The address must be libtorch_cpu.so's own, not that of this library's PLT entry for it.
+  void *symbol = dlsym(RTLD_DEFAULT, "_ZN2at15get_num_threadsEv");
+  if (symbol == nullptr) symbol = reinterpret_cast<void *>(&at::get_num_threads);
+  if (dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) return "";
+  const std::string path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+const std::string &torch_lib() {
+  static const std::string lib = find_torch_lib();
+  return lib;
+}
+
+std::string find_version() {
+  // A wheel has torch/version.py, a libtorch archive has build-version.
+  std::ifstream python(torch_lib() + "/../version.py");
+  for (std::string line; std::getline(python, line);) {
+    if (line.rfind("__version__", 0) != 0) continue;
+    const size_t open = line.find_first_of("'\"");
+    const size_t close = line.find_last_of("'\"");
+    if (open != std::string::npos && close > open) return line.substr(open + 1, close - open - 1);
+  }
+  std::ifstream archive(torch_lib() + "/../build-version");
+  std::string line;
+  std::getline(archive, line);
+  return line;
+}
+
+const std::string &torch_loaded() {
+  static const std::string version = find_version();
+  return version;
+}
+
+// "2.15.0" of "2.15.0+cu132": builds of one version share their ABI.
+std::string_view public_version(std::string_view v) { return v.substr(0, v.find('+')); }
+
+// CUDA --------------------------------------------------------------------------------------------
+
+bool cuda_linked() { return c10::impl::hasDeviceGuardImpl(at::DeviceType::CUDA); }
+
+// Why CUDA cannot be used, or "".
+std::string load_cuda() {
+  const std::string path = torch_lib() + "/libtorch_cuda.so";
+  if (!cuda_linked()) {
+    if (!std::ifstream(path).good()) {
+      return "CUDA is not available: torch " + torch_loaded() +
+             " is a build without it; install a CUDA build of torch and build gotorch again";
+    }
+    if (dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
+      const char *why = dlerror();
+      return "CUDA is not available: " + std::string(why != nullptr ? why : path);
+    }
+  }
+  const at::CUDAHooksInterface &hooks = at::detail::getCUDAHooks();
+  if (typeid(hooks) == typeid(at::CUDAHooksInterface)) {
+    return "CUDA is not available: libtorch was asked about CUDA before libtorch_cuda.so was "
+           "loaded; call CUDALoad first";
+  }
+  if (!hooks.hasCUDA()) {
+    return "CUDA is not available: no NVIDIA GPU or driver was found; nvidia-smi shows what the "
+           "driver sees";
+  }
+  return "";
+}
+
+const std::string &cuda_problem() {
+  static const std::string problem = load_cuda();
+  return problem;
+}
+
+std::atomic<bool> cuda_asked{false};
+
+}  // namespace
+
+void need_cuda() {
+  cuda_asked.store(true, std::memory_order_relaxed);
+  if (!cuda_problem().empty()) throw Failure{"RuntimeError", cuda_problem()};
+}
+
+}  // namespace cgotorch
+
+using namespace cgotorch;
+
+namespace {
+inline const char *call(int64_t i, cgotorch_block *block) {
+  enter_thread();
+  const char *err = thunks[i](block);
+  block->scope = tls.scope;
+  return err;
+}
+}  // namespace
+
+extern "C" {
+
+const char *cgotorch_call(int64_t i, cgotorch_block *block) { return call(i, block); }
+const char *cgotorch_call_back(int64_t i, cgotorch_block *block) { return call(i, block); }
+
+const char *cgotorch_api_hash(void) { return api_hash; }
+
+void *cgotorch_scope_enter(int64_t scope) {
+  void *previous = cgotorch_scope_get();
+  tls.scope = scope;
+  return previous;
+}
+
+void cgotorch_scope_leave(int64_t previous, const int64_t *handles, int64_t n) {
+  tls.scope = previous;
+  cgotorch_free(handles, n);
+}
+
+void cgotorch_free(const int64_t *handles, int64_t n) {
+  FreeTensors(reinterpret_cast<const Tensor *>(handles), n);
+}
+
+int64_t cgotorch_meta(Tensor t) { return meta_of(t); }
+
+void *cgotorch_scope_get(void) { return reinterpret_cast<void *>(tls.scope); }
+
+void cgotorch_handles(int64_t *made, int64_t *freed) {
+  Threads &all = threads();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  // Freed first: a handle that is made and freed meanwhile must not count as freed only.
+  int64_t f = all.freed, m = all.made;
+  for (ThreadState *s : all.alive) f += __atomic_load_n(&s->freed, __ATOMIC_RELAXED);
+  for (ThreadState *s : all.alive) m += __atomic_load_n(&s->made, __ATOMIC_RELAXED);
+  *made = m;
+  *freed = f;
+}
+
+const int64_t *cgotorch_threads(void) { return &threads().count; }
+
+void cgotorch_queue_token(void *token) {
+  Tokens &t = tokens();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  t.waiting.push_back(reinterpret_cast<int64_t>(token));
+  __atomic_store_n(&t.queued, t.queued + 1, __ATOMIC_RELEASE);
+}
+
+int64_t cgotorch_take_tokens(int64_t *out, int64_t n) {
+  Tokens &t = tokens();
+  const std::lock_guard<std::mutex> lock(t.mutex);
+  const int64_t taken = std::min<int64_t>(n, static_cast<int64_t>(t.waiting.size()));
+  for (int64_t i = 0; i < taken; i++) {
+    out[i] = t.waiting.back();
+    t.waiting.pop_back();
+  }
+  return taken;
+}
+
+const int64_t *cgotorch_tokens_queued(void) { return &tokens().queued; }
+
+const char *cgotorch_torch_built(void) { return CGOTORCH_TORCH_VERSION; }
+
+const char *cgotorch_torch_loaded(void) { return torch_loaded().c_str(); }
+
+const char *cgotorch_torch_lib(void) { return torch_lib().c_str(); }
+
+const char *cgotorch_check(void) {
+  const std::string &loaded = torch_loaded();
+  if (loaded.empty() || public_version(loaded) == public_version(CGOTORCH_TORCH_VERSION))
+    return nullptr;
+  return guard([&] {
+    throw Failure{"RuntimeError", "libcgotorch.so was built for torch " CGOTORCH_TORCH_VERSION
+                                  ", but torch " +
+                                      loaded + " is installed in " + torch_lib() +
+                                      "; build it again with: make build"};
+  });
+}
+
+bool cgotorch_in_python(void) {
+  const auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
+  return initialized != nullptr && initialized() != 0;
+}
+
+const char *CUDALoad(void) {
+  return guard([] { need_cuda(); });
+}
+
+bool CUDAIsAvailable(void) {
+  try {
+    need_cuda();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+int64_t CUDADeviceCount(void) {
+  if (!CUDAIsAvailable()) return 0;
+  return at::detail::getCUDAHooks().deviceCount();
+}
+
+bool CUDAIsLoaded(void) { return cuda_asked.load(std::memory_order_relaxed) || cuda_linked(); }
+
+const char *CUDASynchronize(int64_t index) {
+  return guard([&] {
+    const at::Device d = device({static_cast<int32_t>(at::DeviceType::CUDA),
+                                 static_cast<int32_t>(index)});
+    at::detail::getCUDAHooks().init();
+    const c10::impl::VirtualGuardImpl impl(at::DeviceType::CUDA);
+    impl.synchronizeDevice(d.has_index() ? d.index() : impl.getDevice().index());
+  });
+}
+
+int64_t GetNumThreads(void) {
+  enter_thread();
+  return at::get_num_threads();
+}
+
+const char *SetNumThreads(int64_t n) {
+  return guard([&] {
+    if (n < 1 || n > INT32_MAX)
+      throw Failure{"RuntimeError", "set_num_threads expects a positive integer"};
+    num_threads.store(n);
+    __atomic_add_fetch(&settings_generation, 1, __ATOMIC_RELEASE);
+    enter_thread();
+  });
+}
+
+int64_t GetNumInteropThreads(void) { return static_cast<int64_t>(at::get_num_interop_threads()); }
+
+const char *SetNumInteropThreads(int64_t n) {
+  return guard([&] {
+    if (n < 1 || n > INT32_MAX)
+      throw Failure{"RuntimeError", "set_num_interop_threads expects a positive integer"};
+    at::set_num_interop_threads(static_cast<int>(n));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,97 @@
+/* runtime.h: one entry point for all functions, the state of a thread, versions, threads and CUDA.
+ * Included by cgotorch.h, inside its extern "C". */
+#ifndef CGOTORCH_RUNTIME_H
+#define CGOTORCH_RUNTIME_H
+
+/* The table of thunks ------------------------------------------------------------------------ */
+
+/* Every generated function can also be reached by number, with its arguments in a block of 8-byte
+ * members: a reserved word, the inputs, the outputs (thunks_gen.cc says which number has which
+ * block). This is how Go calls them: one entry compiles in no time, and a block costs nothing. */
+struct cgotorch_block {
+  int64_t scope; /* out: this thread's scope, see cgotorch_scope_enter */
+};
+
+CGOTORCH_API const char *cgotorch_call(int64_t i, struct cgotorch_block *block);
+/* The same, for functions that may call back into the caller's language. */
+CGOTORCH_API const char *cgotorch_call_back(int64_t i, struct cgotorch_block *block);
+
+/* A hash of every block's layout. A caller generated from another list of functions must not use
+ * cgotorch_call. Static; not to be freed. */
+CGOTORCH_API const char *cgotorch_api_hash(void);
+
+/* Scopes ------------------------------------------------------------------------------------- */
+
+/* A scope is an opaque word of the calling thread, an address or 0; cgotorch_call stores the current
+ * one in each block, so that the caller knows where its results belong. */
+
+/* Makes scope the current one and returns the previous one. */
+CGOTORCH_API void *cgotorch_scope_enter(int64_t scope);
+/* Makes previous the current one again and frees n handles (zeros are skipped). */
+CGOTORCH_API void cgotorch_scope_leave(int64_t previous, const int64_t *handles, int64_t n);
+CGOTORCH_API void *cgotorch_scope_get(void);
+
+/* FreeTensors for handles that are stored as integers: cgo inspects what pointers to pointers point
+ * to, which takes longer than to free it. */
+CGOTORCH_API void cgotorch_free(const int64_t *handles, int64_t n);
+
+/* What blocks say about a tensor in their outputs: 1 when it is big, or part of an autograd graph,
+ * so that it must not be kept alive together with others; else 0. */
+CGOTORCH_API int64_t cgotorch_meta(Tensor t);
+
+/* Counters ----------------------------------------------------------------------------------- */
+
+/* Tensor handles given out and freed since the start, over all threads, also those that ended. */
+CGOTORCH_API void cgotorch_handles(int64_t *made, int64_t *freed);
+
+/* OS threads that have used this library and still live. Never changes place; read it atomically. */
+CGOTORCH_API const int64_t *cgotorch_threads(void);
+
+/* Contexts handed back: cgotorch_queue_token puts tokens into a queue, because a free must not
+ * call into the caller's language. Takes up to n of them; returns how many. */
+CGOTORCH_API int64_t cgotorch_take_tokens(int64_t *tokens, int64_t n);
+/* How many tokens were queued since the start. Never changes place; read it atomically. */
+CGOTORCH_API const int64_t *cgotorch_tokens_queued(void);
+/* Puts token into the queue: a deleter for FromBlob and others, with the token as the context. */
+CGOTORCH_API void cgotorch_queue_token(void *token);
+
+/* Versions ----------------------------------------------------------------------------------- */
+
+/* "2.15.0": the torch whose headers this library was compiled with. */
+CGOTORCH_API const char *cgotorch_torch_built(void);
+/* "2.15.0+cu132": the torch that is loaded, by the version.py beside it; "" where there is none.
+ * Static; not to be freed. */
+CGOTORCH_API const char *cgotorch_torch_loaded(void);
+/* The folder of the libtorch_cpu.so that is loaded. Static; not to be freed. */
+CGOTORCH_API const char *cgotorch_torch_lib(void);
+/* NULL when library and torch belong together; else one line that says what to do. Free it. */
+CGOTORCH_API const char *cgotorch_check(void);
+/* Whether a Python interpreter lives in this process. */
+CGOTORCH_API bool cgotorch_in_python(void);
+
+/* CUDA --------------------------------------------------------------------------------------- */
+
+/* libtorch_cuda.so costs 0.2 s and 250 MB, so it is loaded when CUDA is first asked about: by these
+ * functions, or by naming a CUDA device in any call. */
+
+/* NULL when CUDA tensors can be made; else a RuntimeError that says what is missing. */
+CGOTORCH_API const char *CUDALoad(void);
+CGOTORCH_API bool CUDAIsAvailable(void);
+/* 0 where CUDA is not available. */
+CGOTORCH_API int64_t CUDADeviceCount(void);
+/* Whether libtorch_cuda.so is in the process already; loads nothing. */
+CGOTORCH_API bool CUDAIsLoaded(void);
+/* Waits for all work on a device; index -1 is the current one. */
+CGOTORCH_API const char *CUDASynchronize(int64_t index);
+
+/* Threads ------------------------------------------------------------------------------------ */
+
+/* Threads that one op may use. Setting it holds for every thread that calls in from then on, also
+ * for those that ran an op before (at::set_num_threads alone does not reach them). */
+CGOTORCH_API int64_t GetNumThreads(void);
+CGOTORCH_API const char *SetNumThreads(int64_t n);
+CGOTORCH_API int64_t GetNumInteropThreads(void);
+/* Only before the first inter-op work of the process; RuntimeError after. */
+CGOTORCH_API const char *SetNumInteropThreads(int64_t n);
+
+#endif

@@ -1,0 +1,212 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+// cgo checks what a pointer argument points to, and would call these with heap memory in case C
+// kept or called something. They do neither.
+#cgo noescape cgotorch_call
+#cgo nocallback cgotorch_call
+*/
+import "C"
+
+import (
+	"unsafe"
+)
+
+// opID is an op's place in libcgotorch's table of thunks.
+type opID int32
+
+func (op opID) String() string { return opNames[op] }
+
+// outTensor and outTensors are how results lie in an argument block.
+type outTensor struct {
+	handle unsafe.Pointer
+	meta   int64 // metaOwn
+}
+
+type outTensors struct {
+	data unsafe.Pointer // *outTensor, malloc'ed
+	len  int64
+}
+
+// call runs an op. The block must begin with the word that receives the thread's scope. It panics
+// with *Error.
+//
+// Nothing that call reaches may call back into Go.
+func call(op opID, block unsafe.Pointer) {
+	if attention.Load() != 0 {
+		callSlow(op, block)
+		return
+	}
+	if err := C.cgotorch_call(C.int64_t(op), (*C.struct_cgotorch_block)(block)); err != nil {
+		panicC(op.String(), unsafe.Pointer(err))
+	}
+}
+
+// callBack is call for what may call back into Go, such as backward and operators written in Go.
+func callBack(op opID, block unsafe.Pointer) {
+	if attention.Load() != 0 {
+		drainSome()
+	}
+	counted := enterC()
+	err := C.cgotorch_call_back(C.int64_t(op), (*C.struct_cgotorch_block)(block))
+	leaveC(counted)
+	if err != nil {
+		panicC(op.String(), unsafe.Pointer(err))
+	}
+}
+
+// callSlow is call when there is something to do besides.
+//
+//go:noinline
+func callSlow(op opID, block unsafe.Pointer) {
+	drainSome()
+	counted := enterC()
+	err := C.cgotorch_call(C.int64_t(op), (*C.struct_cgotorch_block)(block))
+	leaveC(counted)
+	if err != nil {
+		panicC(op.String(), unsafe.Pointer(err))
+	}
+}
+
+// newTensor takes over a handle that an op returned. scope is what the same block's first word
+// says: tensors made on a thread that is inside a Scope belong to it.
+func newTensor(o *outTensor, scope unsafe.Pointer) Tensor {
+	h := o.handle
+	if h == nil {
+		return Tensor{}
+	}
+	switch {
+	case recording.Load():
+		return newRecorded(h, (*ScopeHandle)(scope))
+	case scope != nil:
+		return (*ScopeHandle)(scope).add(h, o.meta)
+	case o.meta&metaOwn != 0:
+		return newOwn(h)
+	}
+	return newShared(h)
+}
+
+// newTensors takes over a list of handles and frees the array that they came in.
+func newTensors(o *outTensors, scope unsafe.Pointer) []Tensor {
+	ts := make([]Tensor, o.len)
+	for i := range ts {
+		ts[i] = newTensor((*outTensor)(unsafe.Add(o.data, i*int(unsafe.Sizeof(outTensor{})))), scope)
+	}
+	C.FreeArray(o.data)
+	o.data = nil
+	return ts
+}
+
+// wrapHandle is newTensor for a handle that came from a function without an argument block.
+func wrapHandle(h unsafe.Pointer) Tensor {
+	if h == nil {
+		return Tensor{}
+	}
+	o := outTensor{handle: h, meta: int64(C.cgotorch_meta(C.Tensor(h)))}
+	return newTensor(&o, C.cgotorch_scope_get())
+}
+
+// handle returns the handle of a required argument.
+func (t Tensor) handle(op opID, arg string) unsafe.Pointer {
+	if t.T != nil {
+		if h := *t.T; h != nil {
+			return h
+		}
+	}
+	panic(badTensor(t, op.String(), arg))
+}
+
+// optHandle returns the handle of an optional argument, nil for none.
+func (t Tensor) optHandle(op opID, arg string) unsafe.Pointer {
+	if t.T == nil {
+		return nil
+	}
+	if h := *t.T; h != nil {
+		return h
+	}
+	panic(badTensor(t, op.String(), arg))
+}
+
+// use is handle for functions that are no generated op.
+func (t Tensor) use(op, arg string) unsafe.Pointer {
+	if t.T != nil {
+		if h := *t.T; h != nil {
+			return h
+		}
+	}
+	panic(badTensor(t, op, arg))
+}
+
+//go:noinline
+func badTensor(t Tensor, op, arg string) *Error {
+	if t.T == nil {
+		return &Error{op, TypeError, "argument '" + arg + "' is the zero Tensor, where a tensor is required"}
+	}
+	return &Error{op, ValueError, "argument '" + arg + "' was used after Close, or after the Scope it was made in"}
+}
+
+// handles returns the handles of a list as C wants them.
+func handles(ts []Tensor, op opID, arg string) (unsafe.Pointer, int64) {
+	if len(ts) == 0 {
+		return nil, 0
+	}
+	hs := make([]unsafe.Pointer, len(ts))
+	for i, t := range ts {
+		hs[i] = t.handle(op, arg)
+	}
+	return unsafe.Pointer(&hs[0]), int64(len(hs))
+}
+
+// optHandles is handles for a list whose elements may be none.
+func optHandles(ts []Tensor, op opID, arg string) (unsafe.Pointer, int64) {
+	if len(ts) == 0 {
+		return nil, 0
+	}
+	hs := make([]unsafe.Pointer, len(ts))
+	for i, t := range ts {
+		hs[i] = t.optHandle(op, arg)
+	}
+	return unsafe.Pointer(&hs[0]), int64(len(hs))
+}
+
+func boolInt(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// optTrue returns nil for false: the bool? arguments that default to none mean false by it.
+func optTrue(b *bool) unsafe.Pointer {
+	if *b {
+		return unsafe.Pointer(b)
+	}
+	return nil
+}
+
+func orDefault[T any](p *T, value T) T {
+	if p == nil {
+		return value
+	}
+	return *p
+}
+
+// cString returns s as a C string in Go memory.
+func cString(s string, op opID, arg string) unsafe.Pointer {
+	b := make([]byte, len(s)+1)
+	copy(b, s)
+	for _, c := range b[:len(s)] {
+		if c == 0 {
+			panic(&Error{op.String(), ValueError, "argument '" + arg + "' contains a NUL byte"})
+		}
+	}
+	return unsafe.Pointer(&b[0])
+}
+
+func optString(s *string, op opID, arg string) unsafe.Pointer {
+	if s == nil {
+		return nil
+	}
+	return cString(*s, op, arg)
+}

@@ -1,0 +1,119 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"strings"
+	"unsafe"
+)
+
+// Error is what every failing function of this package panics with, or returns where it returns an
+// error. Use [Try] to turn the panic into an error.
+type Error struct {
+	Op   string    // PyTorch's name of the function, "add.Tensor"; "" where there is none
+	Kind ErrorKind // the class that PyTorch raises in Python
+	Msg  string
+}
+
+func (e *Error) Error() string {
+	if e.Op == "" {
+		return string(e.Kind) + ": " + e.Msg
+	}
+	return e.Op + ": " + string(e.Kind) + ": " + e.Msg
+}
+
+// Is reports whether target is e's kind, so that errors.Is(err, gotorch.IndexError) works.
+func (e *Error) Is(target error) bool {
+	kind, ok := target.(ErrorKind)
+	return ok && kind == e.Kind
+}
+
+// ErrorKind is the name of a Python exception class. PyTorch may raise others than these.
+type ErrorKind string
+
+const (
+	RuntimeError        ErrorKind = "RuntimeError"
+	IndexError          ErrorKind = "IndexError"
+	ValueError          ErrorKind = "ValueError"
+	TypeError           ErrorKind = "TypeError"
+	AttributeError      ErrorKind = "AttributeError"
+	KeyError            ErrorKind = "KeyError"
+	NotImplementedError ErrorKind = "NotImplementedError"
+	LinAlgError         ErrorKind = "LinAlgError"
+	OutOfMemoryError    ErrorKind = "OutOfMemoryError" // of a device
+	MemoryError         ErrorKind = "MemoryError"      // of the computer
+	BufferError         ErrorKind = "BufferError"
+	SyntaxError         ErrorKind = "SyntaxError"
+	AcceleratorError    ErrorKind = "AcceleratorError"
+	OSError             ErrorKind = "OSError"
+)
+
+func (k ErrorKind) Error() string { return string(k) }
+
+// Try calls fn and returns its result, or the *Error that it panicked with. Other panics go on.
+func Try[R any](fn func() R) (result R, err error) {
+	defer catch(&err)
+	return fn(), nil
+}
+
+// Try0 is [Try] for a function without a result.
+func Try0(fn func()) (err error) {
+	defer catch(&err)
+	fn()
+	return nil
+}
+
+// Try2 is [Try] for a function with two results.
+func Try2[A, B any](fn func() (A, B)) (a A, b B, err error) {
+	defer catch(&err)
+	a, b = fn()
+	return a, b, nil
+}
+
+// catch is deferred: it puts a panic with *Error into *err.
+func catch(err *error) {
+	switch e := recover().(type) {
+	case nil:
+	case *Error:
+		*err = e
+	case error:
+		// An *Error on its way through code that wraps errors.
+		var wrapped *Error
+		if !errors.As(e, &wrapped) {
+			panic(e)
+		}
+		*err = e
+	default:
+		panic(e)
+	}
+}
+
+// MustNil panics with an *Error if err, the result of a C function, is an error message. It frees
+// the message.
+func MustNil(err unsafe.Pointer) {
+	if err != nil {
+		panicC("", err)
+	}
+}
+
+// panicC panics with the message that C returned, and frees it.
+//
+//go:noinline
+func panicC(op string, err unsafe.Pointer) {
+	panic(takeError(op, err))
+}
+
+// takeError makes an *Error of the message that C returned, and frees it.
+func takeError(op string, err unsafe.Pointer) *Error {
+	text := C.GoString((*C.char)(err))
+	C.FreeString((*C.char)(err))
+	kind, msg, ok := strings.Cut(text, ": ")
+	if !ok {
+		kind, msg = string(RuntimeError), text
+	}
+	return &Error{Op: op, Kind: ErrorKind(kind), Msg: msg}
+}

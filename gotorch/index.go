@@ -1,0 +1,312 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+// As for cgotorch_call: they keep no pointer and call nothing back.
+#cgo noescape cgotorch_get_item
+#cgo nocallback cgotorch_get_item
+#cgo noescape cgotorch_set_item
+#cgo nocallback cgotorch_set_item
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"unsafe"
+)
+
+// IndexTerm is one term of an index, what stands between the commas of Python's a[...]:
+//
+//	a[1]               a.Index(At(1))
+//	a[-1]              a.Index(At(-1))
+//	a[0:2]             a.Index(Slice(0, 2))
+//	a[0:8:2]           a.Index(Slice(0, 8, 2))
+//	a[1:], a[1::2]     a.Index(SliceFrom(1)), a.Index(SliceFrom(1, 2))
+//	a[:3], a[:3:2]     a.Index(SliceTo(3)), a.Index(SliceTo(3, 2))
+//	a[::2]             a.Index(SliceStep(2))
+//	a[:, 0]            a.Index(All, At(0))
+//	a[..., 0]          a.Index(Ellipsis, At(0))
+//	a[None]            a.Index(NewAxis)
+//	a[True], a[False]  a.Index(True), a.Index(False)
+//	a[[0, 2]]          a.Index(List(0, 2))
+//	a[[True, False]]   a.Index(List(true, false))
+//	a[b]               a.Index(b), for a Tensor b of integers, or a mask of bool or uint8
+//	a[mask]            a.Index(Mask(mask)), which insists on a mask
+//
+// There are no other implementations than those of this package.
+type IndexTerm interface {
+	indexTerm()
+}
+
+type (
+	indexAt    int64
+	indexSlice struct{ start, stop, step int64 }
+	indexWord  int64
+	indexBool  bool
+	indexInts  []int64
+	indexBools []bool
+	indexMask  struct{ mask Tensor }
+)
+
+func (indexAt) indexTerm()    {}
+func (indexSlice) indexTerm() {}
+func (indexWord) indexTerm()  {}
+func (indexBool) indexTerm()  {}
+func (indexInts) indexTerm()  {}
+func (indexBools) indexTerm() {}
+func (indexMask) indexTerm()  {}
+func (Tensor) indexTerm()     {}
+
+const (
+	// Ellipsis is Python's "...": as many times [All] as the tensor has dimensions to spare.
+	Ellipsis indexWord = C.IndexEllipsis
+	// NewAxis is Python's None: a new dimension of size 1.
+	NewAxis indexWord = C.IndexNewAxis
+	// True is Python's True as an index: a new dimension of size 1, in a copy.
+	True indexBool = true
+	// False is Python's False as an index: a new dimension of size 0.
+	False indexBool = false
+)
+
+// integer is any Go integer that an int64 holds.
+type integer interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32
+}
+
+// At picks the element i of a dimension, which disappears. A negative i counts from the end.
+func At[I integer](i I) IndexTerm { return indexAt(i) }
+
+// Slice is Python's start:stop, or start:stop:step. Negative positions count from the end; positions
+// outside of the dimension are moved to its ends. The step must be positive.
+func Slice[I integer](start, stop I, step ...I) IndexTerm {
+	return indexSlice{int64(start), int64(stop), oneStep(step)}
+}
+
+// SliceFrom is Python's start:, or start::step.
+func SliceFrom[I integer](start I, step ...I) IndexTerm {
+	return indexSlice{int64(start), math.MaxInt64, oneStep(step)}
+}
+
+// SliceTo is Python's :stop, or :stop:step.
+func SliceTo[I integer](stop I, step ...I) IndexTerm {
+	return indexSlice{0, int64(stop), oneStep(step)}
+}
+
+// SliceStep is Python's ::step.
+func SliceStep[I integer](step I) IndexTerm {
+	return indexSlice{0, math.MaxInt64, int64(step)}
+}
+
+func oneStep[I integer](step []I) int64 {
+	switch len(step) {
+	case 0:
+		return 1
+	case 1:
+		return int64(step[0])
+	}
+	panic(tooManySteps(len(step)))
+}
+
+//go:noinline
+func tooManySteps(n int) *Error {
+	return &Error{"slice", TypeError, fmt.Sprintf("a slice has one step, not %d", n)}
+}
+
+// List picks elements of a dimension by their positions, or by one bool for each: Python's [0, 2] or
+// [True, False, True] as an index. The result is a copy.
+func List[E int | int32 | int64 | bool](elements ...E) IndexTerm {
+	switch e := any(elements).(type) {
+	case []bool:
+		return indexBools(slices.Clone(e))
+	case []int:
+		return indexInts(toInt64s(e))
+	case []int32:
+		return indexInts(toInt64s(e))
+	case []int64:
+		return indexInts(slices.Clone(e))
+	}
+	return nil // there is no other type
+}
+
+func toInt64s[I integer](from []I) []int64 {
+	to := make([]int64, len(from))
+	for i, v := range from {
+		to[i] = int64(v)
+	}
+	return to
+}
+
+// Mask picks the elements where mask, of bool or uint8, is not zero: as mask itself does as an index,
+// but a tensor of another dtype is an IndexError instead of a list of positions. The mask's shape is
+// that of as many dimensions of the indexed tensor; in their place the result has one.
+func Mask(mask Tensor) IndexTerm { return indexMask{mask} }
+
+// Index is Python's t[terms]. Where all terms are among [At], the slices, [Ellipsis] and [NewAxis]
+// the result is a view that shares t's storage; with any other term, a copy. The rules are those of
+// PyTorch, which are NumPy's: index tensors are broadcast together; the dimensions that they give
+// the result stand where they stood when they stand side by side, else in front.
+//
+// It panics with an *Error: of the kind IndexError for a position out of range, more terms than
+// dimensions, a mask of another shape, and index tensors that cannot be broadcast; ValueError for a
+// step that is not positive.
+func (t Tensor) Index(terms ...IndexTerm) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		terms unsafe.Pointer
+		n     int64
+		out   outTensor
+	}
+	var buf [indexBuf]indexTerm
+	ts := convertTerms(buf[:0], terms, opIndex)
+	blk.self = t.use(opIndex, "self")
+	blk.terms, blk.n = unsafe.Pointer(unsafe.SliceData(ts)), int64(len(ts))
+	callIndex(opIndex, unsafe.Pointer(&blk))
+	runtime.KeepAlive(t.T)
+	keepTerms(terms)
+	return newTensor(&blk.out, blk.scope)
+}
+
+// IndexPut is Python's t[terms] = value, for a number or a Tensor, and returns t. The value is
+// broadcast to the shape of t[terms], and converted to t's dtype; only where a term is a Tensor, a
+// [Mask], a [List], [True] or [False] must a Tensor value have t's dtype, as in PyTorch. Where index
+// tensors name an element twice, one of its values remains.
+//
+// It panics with an *Error as [Tensor.Index] does, and with the kind RuntimeError where the value
+// does not fit.
+func (t Tensor) IndexPut(value Scalar, terms ...IndexTerm) Tensor {
+	t.indexPut(value, terms, false)
+	return t
+}
+
+// IndexPutAccumulate is Python's t[terms] += value, except that an element that index tensors name
+// more than once is added to each time. It returns t. Value and errors are as in [Tensor.IndexPut].
+func (t Tensor) IndexPutAccumulate(value Scalar, terms ...IndexTerm) Tensor {
+	t.indexPut(value, terms, true)
+	return t
+}
+
+func (t Tensor) indexPut(value Scalar, terms []IndexTerm, accumulate bool) {
+	var blk struct {
+		scope      unsafe.Pointer
+		self       unsafe.Pointer
+		terms      unsafe.Pointer
+		n          int64
+		value      unsafe.Pointer
+		scalar     cScalar
+		accumulate int64
+	}
+	var buf [indexBuf]indexTerm
+	ts := convertTerms(buf[:0], terms, opIndexPut)
+	blk.self = t.use(opIndexPut, "self")
+	blk.terms, blk.n = unsafe.Pointer(unsafe.SliceData(ts)), int64(len(ts))
+	tensor, isTensor := value.(Tensor)
+	if isTensor {
+		blk.value = tensor.use(opIndexPut, "value")
+	} else {
+		var ok bool
+		if blk.scalar, ok = convertScalar(value); !ok {
+			panic(badScalar(value, opIndexPut, "value"))
+		}
+	}
+	blk.accumulate = boolInt(accumulate)
+	callIndexPut(opIndexPut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(t.T)
+	runtime.KeepAlive(tensor.T)
+	keepTerms(terms)
+}
+
+// The ops' names in errors.
+const (
+	opIndex    = "index"
+	opIndexPut = "index_put_"
+)
+
+// indexTerm is the C ABI's IndexTerm.
+type indexTerm struct {
+	kind              int64
+	start, stop, step int64
+	of                unsafe.Pointer
+}
+
+// indexBuf is how many terms are converted without an allocation.
+const indexBuf = 6
+
+// convertTerms appends the C forms of terms.
+func convertTerms(to []indexTerm, terms []IndexTerm, op string) []indexTerm {
+	for i, term := range terms {
+		var c indexTerm
+		switch v := term.(type) {
+		case indexAt:
+			c.kind, c.start = C.IndexAt, int64(v)
+		case indexSlice:
+			c.kind, c.start, c.stop, c.step = C.IndexSlice, v.start, v.stop, v.step
+		case indexWord:
+			c.kind = int64(v)
+		case indexBool:
+			c.kind, c.start = C.IndexBool, boolInt(bool(v))
+		case Tensor:
+			c.kind, c.of = C.IndexTensor, v.useTerm(op, i)
+		case indexMask:
+			c.kind, c.of = C.IndexMask, v.mask.useTerm(op, i)
+		case indexInts:
+			c.kind, c.start, c.of = C.IndexInts, int64(len(v)), unsafe.Pointer(unsafe.SliceData(v))
+		case indexBools:
+			c.kind, c.start, c.of = C.IndexBools, int64(len(v)), unsafe.Pointer(unsafe.SliceData(v))
+		default:
+			panic(badTerm(op, i))
+		}
+		to = append(to, c)
+	}
+	return to
+}
+
+func (t Tensor) useTerm(op string, i int) unsafe.Pointer {
+	if t.T != nil {
+		if h := *t.T; h != nil {
+			return h
+		}
+	}
+	panic(badTensor(t, op, fmt.Sprintf("terms[%d]", i)))
+}
+
+//go:noinline
+func badTerm(op string, i int) *Error {
+	return &Error{op, TypeError, fmt.Sprintf("argument 'terms[%d]' is nil, where an IndexTerm is required", i)}
+}
+
+// keepTerms keeps alive what terms point to.
+func keepTerms(terms []IndexTerm) { runtime.KeepAlive(unsafe.SliceData(terms)) }
+
+func callIndex(op string, blk unsafe.Pointer) {
+	var err *C.char
+	if attention.Load() != 0 {
+		drainSome()
+		counted := enterC()
+		err = C.cgotorch_get_item((*C.struct_cgotorch_block)(blk))
+		leaveC(counted)
+	} else {
+		err = C.cgotorch_get_item((*C.struct_cgotorch_block)(blk))
+	}
+	if err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+}
+
+func callIndexPut(op string, blk unsafe.Pointer) {
+	var err *C.char
+	if attention.Load() != 0 {
+		drainSome()
+		counted := enterC()
+		err = C.cgotorch_set_item((*C.struct_cgotorch_block)(blk))
+		leaveC(counted)
+	} else {
+		err = C.cgotorch_set_item((*C.struct_cgotorch_block)(blk))
+	}
+	if err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+}

@@ -1,0 +1,45 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+#include <allocator.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+)
+
+// Before anything else: does the library fit this package and the torch that is installed? With
+// another one, calls would not fail but crash.
+func init() {
+	if problem := libraryProblem(); problem != "" {
+		fmt.Fprintln(os.Stderr, "gotorch: "+problem)
+		os.Exit(1)
+	}
+	// Python has tensors of its own, and may be replacing the allocator itself.
+	if !bool(C.cgotorch_in_python()) {
+		C.cgotorch_install_allocator()
+	}
+}
+
+func libraryProblem() string {
+	if err := C.cgotorch_check(); err != nil {
+		return takeError("", unsafe.Pointer(err)).Msg
+	}
+	if built := C.GoString(C.cgotorch_api_hash()); built != apiHash {
+		return "libcgotorch.so was built from another version of gotorch (" + built + ", this is " + apiHash +
+			"); build it again with: make build"
+	}
+	return ""
+}
+
+// TorchVersion returns the version of the PyTorch that is loaded, "2.15.0+cu132".
+func TorchVersion() string {
+	if v := C.GoString(C.cgotorch_torch_loaded()); v != "" {
+		return v
+	}
+	return C.GoString(C.cgotorch_torch_built())
+}

@@ -1,0 +1,200 @@
+package gotorch
+
+// How handles meet the collector.
+//
+// A tensor's T points to a word of Go memory with the handle. Small tensors without a graph share
+// slabs of such words, because registering a finaliser costs as much as a small op: a slab has one
+// finaliser for all. A big tensor, and one that belongs to a graph, has a word and a finaliser of
+// its own, so that no unrelated neighbour keeps it alive. Tensors born in a Scope have neither.
+//
+// Finalisers only queue what is dead. The goroutines that compute free it, some with each call: the
+// memory is then still in their caches and is handed out again at once.
+//
+// Go's collector does not see native memory, so we start it: when what is alive has grown by a bound
+// since the last collection.
+
+/*
+#include <cgotorch.h>
+#include <allocator.h>
+#cgo noescape cgotorch_free
+#cgo nocallback cgotorch_free
+#cgo noescape FreeTensor
+#cgo nocallback FreeTensor
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+const (
+	metaOwn  = 1  // the tensor must have a finaliser of its own
+	slabSize = 32 // handles per slab: a small live tensor keeps at most that many small dead ones
+)
+
+// slab holds the handles of small tensors. Words are given out once and never again, so that a
+// Tensor whose handle is gone can never come to mean another one.
+type slab struct {
+	handles [slabSize]unsafe.Pointer
+	used    int
+	watched bool  // has its finaliser
+	next    *slab // in the queue of dead ones
+}
+
+// slabs are those with room, one for each P at work: goroutines that run at the same time do not
+// meet, and the pool is emptied when nobody makes tensors.
+var slabs sync.Pool
+
+func newShared(h unsafe.Pointer) Tensor {
+	s, _ := slabs.Get().(*slab)
+	if s == nil {
+		s = newSlab()
+	}
+	p := &s.handles[s.used]
+	*p = h
+	s.used++
+	if s.used < slabSize {
+		slabs.Put(s)
+	}
+	return Tensor{p}
+}
+
+//go:noinline
+func newSlab() *slab {
+	s := new(slab)
+	s.watch()
+	collectIfGrown(slabSize)
+	return s
+}
+
+func (s *slab) watch() {
+	s.watched = true
+	runtime.SetFinalizer(s, (*slab).die)
+}
+
+func (s *slab) die() {
+	dead.mutex.Lock()
+	s.next = dead.slabs
+	dead.slabs = s
+	dead.mutex.Unlock()
+	deadArrived()
+}
+
+// newOwn gives h a word and a finaliser of its own.
+func newOwn(h unsafe.Pointer) Tensor {
+	p := new(unsafe.Pointer)
+	*p = h
+	SetTensorFinalizer(p)
+	collectIfGrown(1)
+	return Tensor{p}
+}
+
+// SetTensorFinalizer makes the collector free the handle at p, which must be the start of an
+// allocation, when nothing points to p any more. It is the one place where a handle meets the
+// collector; what this package returns has been through it.
+func SetTensorFinalizer(p *unsafe.Pointer) {
+	runtime.SetFinalizer(p, func(p *unsafe.Pointer) {
+		h := *p
+		if h == nil {
+			return // closed by hand
+		}
+		*p = nil
+		dead.mutex.Lock()
+		dead.handles = append(dead.handles, h)
+		dead.mutex.Unlock()
+		deadArrived()
+	})
+}
+
+// Close frees t now rather than when the collector finds it. Every copy of t is closed with it, and
+// using one panics with a ValueError. Closing twice, or closing none, does nothing. What autograd
+// still needs of t lives on until it is done.
+func (t Tensor) Close() {
+	if t.T == nil {
+		return
+	}
+	if h := atomic.SwapPointer(t.T, nil); h != nil {
+		if recording.Load() {
+			forget(t.T)
+		}
+		C.FreeTensor(C.Tensor(h))
+	}
+}
+
+// The queue of the dead ------------------------------------------------------------------------------
+
+var dead struct {
+	mutex   sync.Mutex
+	slabs   *slab
+	handles []unsafe.Pointer
+	timer   *time.Timer
+}
+
+// attention is not zero when a call has more to do than to call.
+var attention atomic.Uint32
+
+const (
+	attentionDead    = 1 // handles wait to be freed
+	attentionBounded = 2 // the number of calls at a time is bounded, see threads.go
+)
+
+// When nobody computes, nobody frees: then a timer does.
+const deadAge = 5 * time.Millisecond
+
+func deadArrived() {
+	if attention.Load()&attentionDead == 0 && attention.Or(attentionDead)&attentionDead == 0 {
+		dead.mutex.Lock()
+		if dead.timer == nil {
+			dead.timer = time.AfterFunc(deadAge, drainAll)
+		} else {
+			dead.timer.Reset(deadAge)
+		}
+		dead.mutex.Unlock()
+	}
+}
+
+// drainSome frees a few of the dead.
+func drainSome() {
+	if attention.Load()&attentionDead == 0 || !dead.mutex.TryLock() {
+		return
+	}
+	var some [64]unsafe.Pointer
+	n := 0
+	s := dead.slabs
+	if len(dead.handles) > 0 {
+		rest := max(0, len(dead.handles)-len(some))
+		n = copy(some[:], dead.handles[rest:])
+		clear(dead.handles[rest:])
+		dead.handles = dead.handles[:rest]
+		s = nil
+	} else if s != nil {
+		dead.slabs = s.next
+	} else {
+		attention.And(^uint32(attentionDead))
+	}
+	dead.mutex.Unlock()
+	if n > 0 {
+		freeHandles(some[:n])
+	}
+	if s != nil {
+		freeHandles(s.handles[:s.used])
+		slabsDied(1)
+	}
+}
+
+// drainAll frees all of the dead.
+func drainAll() {
+	for attention.Load()&attentionDead != 0 {
+		drainSome()
+		runtime.Gosched()
+	}
+	drainTokens()
+}
+
+func freeHandles(hs []unsafe.Pointer) {
+	C.cgotorch_free((*C.int64_t)(unsafe.Pointer(unsafe.SliceData(hs))), C.int64_t(len(hs)))
+}

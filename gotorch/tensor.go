@@ -1,0 +1,245 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+#cgo noescape GetTensorInfo
+#cgo nocallback GetTensorInfo
+#cgo noescape TensorItem
+#cgo nocallback TensorItem
+*/
+import "C"
+
+import (
+	"runtime"
+	"strconv"
+	"unsafe"
+)
+
+// Tensor is a handle to a PyTorch tensor. It is a small value: copies are the same tensor. The zero
+// Tensor is "none", which optional arguments accept.
+//
+// A tensor's memory is returned when the collector finds that the program dropped it; sooner, when
+// the [Scope] ends that it was made in, or by [Tensor.Close].
+type Tensor struct {
+	T *unsafe.Pointer // where the handle is; nil there once the tensor is closed
+}
+
+// Defined reports whether t is a tensor: not none, not closed.
+func (t Tensor) Defined() bool { return t.T != nil && *t.T != nil }
+
+// info asks libtorch for everything it knows about t. op is the caller's name for errors. The slices
+// in the result are only valid while t is.
+func (t Tensor) info(op string) (i C.TensorInfo) {
+	h := t.use(op, "self")
+	if err := C.GetTensorInfo(C.Tensor(h), &i); err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+	return i
+}
+
+func copyDims(p *C.int64_t, n C.int64_t) []int64 {
+	dims := make([]int64, n)
+	copy(dims, unsafe.Slice((*int64)(unsafe.Pointer(p)), n))
+	return dims
+}
+
+// Shape returns the sizes of t's dimensions. It panics with a RuntimeError for nested tensors, which
+// have none.
+func (t Tensor) Shape() []int64 {
+	i := t.info("Shape")
+	if i.sizes == nil && i.ndim > 0 {
+		panic(&Error{"Shape", RuntimeError, "a nested tensor has no single shape"})
+	}
+	shape := copyDims(i.sizes, i.ndim)
+	runtime.KeepAlive(t.T)
+	return shape
+}
+
+// Strides returns how many elements apart t's neighbours along each dimension are. It panics with a
+// RuntimeError for layouts other than Strided.
+func (t Tensor) Strides() []int64 {
+	i := t.info("Strides")
+	if i.strides == nil && (i.ndim > 0 || Layout(i.layout+1) != Strided) {
+		panic(&Error{"Strides", RuntimeError, "a tensor of layout " + Layout(i.layout+1).String() + " has no strides"})
+	}
+	strides := copyDims(i.strides, i.ndim)
+	runtime.KeepAlive(t.T)
+	return strides
+}
+
+// Dim returns the number of t's dimensions.
+func (t Tensor) Dim() int {
+	i := t.info("Dim")
+	runtime.KeepAlive(t.T)
+	return int(i.ndim)
+}
+
+// Size returns the size of dimension d, counted from the end if negative. It panics with an
+// IndexError if t has no such dimension.
+func (t Tensor) Size(d int) int64 {
+	i := t.info("Size")
+	n := int(i.ndim)
+	at := d
+	if at < 0 {
+		at += n
+	}
+	if at < 0 || at >= n {
+		panic(&Error{"Size", IndexError, "Dimension out of range (expected to be in range of [" +
+			strconv.Itoa(min(-n, -1)) + ", " + strconv.Itoa(max(n-1, 0)) + "], but got " + strconv.Itoa(d) + ")"})
+	}
+	if i.sizes == nil {
+		panic(&Error{"Size", RuntimeError, "a nested tensor has no single shape"})
+	}
+	size := int64(unsafe.Slice(i.sizes, n)[at])
+	runtime.KeepAlive(t.T)
+	return size
+}
+
+// Numel returns the number of t's elements.
+func (t Tensor) Numel() int64 {
+	i := t.info("Numel")
+	runtime.KeepAlive(t.T)
+	return int64(i.numel)
+}
+
+// DType returns the type of t's elements.
+func (t Tensor) DType() DType {
+	i := t.info("DType")
+	runtime.KeepAlive(t.T)
+	return DType(i.dtype + 1)
+}
+
+// Device returns where t's memory is.
+func (t Tensor) Device() Device {
+	i := t.info("Device")
+	runtime.KeepAlive(t.T)
+	return deviceOf(i.device)
+}
+
+// Layout returns how t's elements lie in memory.
+func (t Tensor) Layout() Layout {
+	i := t.info("Layout")
+	runtime.KeepAlive(t.T)
+	return Layout(i.layout + 1)
+}
+
+func (t Tensor) flag(op string, bit C.int32_t) bool {
+	i := t.info(op)
+	runtime.KeepAlive(t.T)
+	return i.flags&bit != 0
+}
+
+// IsContiguous reports whether t's elements lie in memory row by row, without gaps.
+func (t Tensor) IsContiguous() bool { return t.flag("IsContiguous", C.TensorContiguous) }
+
+// StorageOffset returns how many elements into its storage t begins.
+func (t Tensor) StorageOffset() int64 {
+	i := t.info("StorageOffset")
+	runtime.KeepAlive(t.T)
+	return int64(i.storage_offset)
+}
+
+// UseCount returns the number of references to the tensor that t is a handle of: Go's own handle,
+// and those that libtorch's autograd holds.
+func (t Tensor) UseCount() int {
+	i := t.info("UseCount")
+	runtime.KeepAlive(t.T)
+	return int(i.uses)
+}
+
+// StorageUseCount returns the number of tensors that share t's memory; 0 if t has no plain memory.
+func (t Tensor) StorageUseCount() int {
+	i := t.info("StorageUseCount")
+	runtime.KeepAlive(t.T)
+	return int(i.storage_uses)
+}
+
+// StorageBytes returns the size of the memory that t and its views share; 0 if t has no plain memory.
+func (t Tensor) StorageBytes() int64 {
+	i := t.info("StorageBytes")
+	runtime.KeepAlive(t.T)
+	return int64(i.storage_nbytes)
+}
+
+// SharesStorage reports whether t and other are views of the same memory.
+func (t Tensor) SharesStorage(other Tensor) bool {
+	a, b := t.info("SharesStorage"), other.info("SharesStorage")
+	runtime.KeepAlive(t.T)
+	runtime.KeepAlive(other.T)
+	return a.storage_id != 0 && a.storage_id == b.storage_id
+}
+
+// Version returns how often t, or a view of it, was changed in place. It panics with a RuntimeError
+// for tensors made in inference mode, which do not count.
+func (t Tensor) Version() int64 {
+	i := t.info("Version")
+	runtime.KeepAlive(t.T)
+	if i.version < 0 {
+		panic(&Error{"Version", RuntimeError, "Inference tensors do not track version counter."})
+	}
+	return int64(i.version)
+}
+
+// Item returns the only element of t as bool, int64, uint64, float64 or complex128. It panics with a
+// RuntimeError if t has not exactly one element. [Item] converts to a type of your choice.
+func (t Tensor) Item() Scalar { return t.item("Item").value() }
+
+func (t Tensor) item(op string) (c cScalar) {
+	h := t.use(op, "self")
+	if err := C.TensorItem(C.Tensor(h), (*C.Scalar)(unsafe.Pointer(&c))); err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+	runtime.KeepAlive(t.T)
+	return c
+}
+
+// TensorOptions say what kind of tensor to make. The zero value of each means PyTorch's default.
+type TensorOptions struct {
+	DType        DType
+	Layout       Layout
+	Device       Device
+	PinMemory    bool // page-locked, for fast copies to a GPU
+	RequiresGrad bool // whether autograd records what is done with the result
+}
+
+// Storage is the memory that tensors are views of.
+type Storage struct {
+	h unsafe.Pointer
+}
+
+// Storage returns the memory that t is a view of. It panics with a NotImplementedError if t has none.
+func (t Tensor) Storage() *Storage {
+	var s C.Storage
+	h := t.use("Storage", "self")
+	if err := C.TensorStorage(C.Tensor(h), &s); err != nil {
+		panicC("Storage", unsafe.Pointer(err))
+	}
+	runtime.KeepAlive(t.T)
+	storage := &Storage{unsafe.Pointer(s)}
+	runtime.SetFinalizer(storage, func(s *Storage) { C.FreeStorage(C.Storage(s.h)) })
+	return storage
+}
+
+// Bytes returns the size of s.
+func (s *Storage) Bytes() int64 {
+	var n C.int64_t
+	if err := C.StorageNbytes(C.Storage(s.h), &n); err != nil {
+		panicC("Bytes", unsafe.Pointer(err))
+	}
+	runtime.KeepAlive(s)
+	return int64(n)
+}
+
+func (s *Storage) handle(op opID, arg string) unsafe.Pointer {
+	if s == nil {
+		panic(&Error{op.String(), TypeError, "argument '" + arg + "' is nil, where a storage is required"})
+	}
+	return s.h
+}
+
+// Stream is a queue of work on a device.
+type Stream struct {
+	ID          int64
+	DeviceIndex int64
+	DeviceType  int64
+}

@@ -1,0 +1,110 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// NumThreads returns the number of threads that one op may use.
+func NumThreads() int { return int(C.GetNumThreads()) }
+
+// SetNumThreads sets the number of threads that one op may use, for all goroutines. It panics with a
+// RuntimeError if n is not positive.
+func SetNumThreads(n int) {
+	if err := C.SetNumThreads(C.int64_t(n)); err != nil {
+		panicC("SetNumThreads", unsafe.Pointer(err))
+	}
+}
+
+// NumInteropThreads returns the number of threads for ops that run beside each other in one graph.
+func NumInteropThreads() int { return int(C.GetNumInteropThreads()) }
+
+// SetNumInteropThreads sets it. It panics with a RuntimeError once such threads have been started.
+func SetNumInteropThreads(n int) {
+	if err := C.SetNumInteropThreads(C.int64_t(n)); err != nil {
+		panicC("SetNumInteropThreads", unsafe.Pointer(err))
+	}
+}
+
+// How many goroutines compute at a time.
+//
+// While an op takes long, Go starts further OS threads for the goroutines that wait for a turn. Each
+// would then run its own op with a team of threads of its own: 32 goroutines that multiply large
+// matrices have made 66 OS threads and were slower than one of them alone. So at most as many are in
+// C at a time as Go runs goroutines at a time.
+//
+// Counting them costs two locked instructions per call, which tiny ops would feel. But then long
+// calls are what makes OS threads: until there are more of them than there can be short calls at a
+// time, nobody counts.
+
+var inC struct {
+	limit   int64 // 0: not counted
+	now     atomic.Int64
+	mutex   sync.Mutex
+	waiting []chan struct{} // first come, first served
+}
+
+var osThreads = (*int64)(unsafe.Pointer(C.cgotorch_threads()))
+
+// watchThreads starts the counting once long calls have made OS threads.
+func watchThreads() {
+	if attention.Load()&attentionBounded != 0 {
+		return
+	}
+	limit := int64(runtime.GOMAXPROCS(0))
+	if atomic.LoadInt64(osThreads) > 2*limit {
+		inC.mutex.Lock()
+		inC.limit = limit
+		inC.mutex.Unlock()
+		attention.Or(attentionBounded)
+	}
+}
+
+// enterC waits for a place among those that are in C, and reports whether the caller must give it
+// back with leaveC.
+func enterC() bool {
+	if attention.Load()&attentionBounded == 0 {
+		return false
+	}
+	if inC.now.Add(1) > inC.limit {
+		waitForPlace()
+	}
+	return true
+}
+
+func waitForPlace() {
+	inC.mutex.Lock()
+	place := make(chan struct{})
+	inC.waiting = append(inC.waiting, place)
+	inC.mutex.Unlock()
+	<-place
+}
+
+func leaveC(counted bool) {
+	if counted && inC.now.Add(-1) >= inC.limit {
+		givePlace()
+	}
+}
+
+func givePlace() {
+	// Someone is over the limit: in the queue, or about to be.
+	for {
+		inC.mutex.Lock()
+		if len(inC.waiting) > 0 {
+			place := inC.waiting[0]
+			inC.waiting = inC.waiting[1:]
+			inC.mutex.Unlock()
+			close(place)
+			return
+		}
+		inC.mutex.Unlock()
+		runtime.Gosched()
+	}
+}

@@ -1,0 +1,374 @@
+"""Compiles the C++ in cgotorch/ into build/lib/libcgotorch.so for the torch that is installed.
+
+An object is compiled again when its source, a header of ours that it includes, the compiler, a
+flag or the torch changed in content; dates do not matter. The library appears by a rename, so a
+program that is running keeps the one it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytorch_bridge import toolchain, versions
+from pytorch_bridge.bootstrap import locked
+from pytorch_bridge.toolchain import ROOT, Compiler, Torch
+
+SOURCES = ROOT / "cgotorch"
+
+_BYTES_PER_JOB = 3 << 29  # 1.5 GB: what g++ takes for a file full of torch's headers
+
+
+class CompileError(Exception):
+    """The compiler or linker refused; the text is its message and the command."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to build with, and where to put it."""
+
+    torch: Torch
+    compiler: Compiler
+    out: Path
+    sanitize: str | None = None
+
+    @property
+    def library(self) -> Path:
+        return self.out / "lib/libcgotorch.so"
+
+    @property
+    def facts(self) -> Path:
+        """The JSON file beside the library that says what it was built with."""
+        return self.out / "lib/cgotorch.json"
+
+    def compile_flags(self) -> list[str]:
+        flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-DNDEBUG"]
+        # A handle is read as the at::Tensor that its bits are (internal.h).
+        flags += ["-fno-strict-aliasing"]
+        flags += ["-fno-strict-aliasing"]  # a handle is the bits of an at::Tensor
+        flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(self.torch.uses_cxx11_abi())}"]
+        flags += [f'-DCGOTORCH_TORCH_VERSION="{self.torch.version}"']
+        flags += [f"-I{SOURCES}"]
+        # As system headers: their warnings are not ours, and they stay out of the dependencies.
+        flags += [f"-isystem{path}" for path in self.torch.includes]
+        if self.sanitize:
+            flags += [f"-fsanitize={self.sanitize}", "-fno-omit-frame-pointer", "-g"]
+        return flags
+
+    def link_flags(self) -> list[str]:
+        # Nothing of libtorch_cuda.so is linked: it is loaded when CUDA is first asked about.
+        # Lazy binding lets the library start, and say what is wrong, beside another torch than
+        # its own. With an RPATH, not a RUNPATH, no LD_LIBRARY_PATH brings in another torch.
+        flags = ["-shared", f"-L{self.torch.lib}", "-ltorch_cpu", "-lc10"]
+        flags += [f"-Wl,-rpath,{self.torch.lib}", "-Wl,-soname,libcgotorch.so", "-Wl,-z,lazy"]
+        flags += ["-Wl,--disable-new-dtags"]
+        if self.sanitize:
+            return [*flags, f"-fsanitize={self.sanitize}"]
+        return [*flags, "-Wl,--no-undefined"]
+
+    @property
+    def objects(self) -> Path:
+        return self.out / "obj"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One source file, its object, and the record of what the object was made from."""
+
+    source: Path
+    object: Path
+
+    @property
+    def record(self) -> Path:
+        return self.object.with_suffix(".json")
+
+    def read_record(self) -> dict:
+        try:
+            return json.loads(self.record.read_text())
+        except (OSError, ValueError):
+            return {}
+
+
+def _digest(*parts: str | bytes) -> str:
+    joined = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        joined.update(f"{len(data)}:".encode() + data)
+    return joined.hexdigest()
+
+
+def _digest_files(paths: Sequence[str | Path]) -> dict[str, str]:
+    """The contents' digests by path; a file that is gone has the digest ""."""
+    digests = {}
+    for path in map(Path, paths):
+        try:
+            digests[str(path)] = _digest(path.read_bytes())
+        except OSError:
+            digests[str(path)] = ""
+    return digests
+
+
+def _dependencies(makefile: Path) -> list[str]:
+    """The prerequisites in a dependency file that the compiler wrote for make."""
+    words = shlex.split(makefile.read_text().replace("\\\n", " "))
+    return [word for word in words if not word.endswith(":")]
+
+
+class Build:
+    """One run: what is out of date is compiled, then linked."""
+
+    def __init__(self, settings: Settings, jobs: int, verbose: bool = False) -> None:
+        self.settings = settings
+        self.jobs = jobs
+        self.verbose = verbose
+        torch, compiler = settings.torch, settings.compiler
+        # torch's headers are taken as a whole: its version and place stand for them.
+        self.tools = _digest(
+            shlex.join(compiler.command),
+            compiler.version,
+            torch.version,
+            str(torch.dir),
+            shlex.join(settings.compile_flags()),
+        )
+
+    def run(self) -> str:
+        """Brings the library up to date and returns what was done; "" if there was nothing."""
+        settings = self.settings
+        settings.objects.mkdir(parents=True, exist_ok=True)
+        settings.library.parent.mkdir(parents=True, exist_ok=True)
+        units = [Unit(source, settings.objects / f"{source.stem}.o") for source in self._sources()]
+        stale = [unit for unit in units if not self._up_to_date(unit)]
+        self._compile_all(stale)
+        known = {unit.object for unit in units}
+        for orphan in set(settings.objects.glob("*.o")) - known:
+            orphan.unlink()
+            orphan.with_suffix(".json").unlink(missing_ok=True)
+        linked = self._link(units)
+        self._write_pkgconfig()
+        return f"{len(stale)} files compiled, linked" if stale else "linked" if linked else ""
+
+    def _sources(self) -> list[Path]:
+        by_name = {path.name: path for path in sorted(SOURCES.glob("*.cc"))}
+        if not by_name:
+            raise CompileError(f"There is nothing to compile in {SOURCES}.")
+        if self.settings.torch.release != versions.REFERENCE_TORCH:
+            by_name |= {path.name: path for path in self._shards()}
+        return list(by_name.values())
+
+    def _shards(self) -> list[Path]:
+        """The generated files that adapt the committed C ABI to the installed torch."""
+        torch = self.settings.torch
+        out = self.settings.out / "gen"
+        record = out / "generated-by.json"
+        generator = sorted((ROOT / "pytorch_bridge").rglob("*.py"))
+        tables = [p for end in ("yaml", "txt") for p in (ROOT / "pytorch_bridge").rglob(f"*.{end}")]
+        state = {"torch": str(torch), **_digest_files([*generator, *sorted(tables)])}
+        if not record.exists() or json.loads(record.read_text()) != state:
+            from pytorch_bridge.generate import shards_for_installed
+
+            shutil.rmtree(out, ignore_errors=True)
+            shards_for_installed(torch.dir, out)
+            record.write_text(json.dumps(state))
+        return sorted(out.glob("*.cc"))
+
+    def _up_to_date(self, unit: Unit) -> bool:
+        record = unit.read_record()
+        if record.get("tools") != self.tools or not unit.object.exists():
+            return False
+        files = record.get("files", {})
+        return str(unit.source) in files and _digest_files(list(files)) == files
+
+    def _compile_all(self, units: list[Unit]) -> None:
+        # The longest first, so that no core waits at the end: by the last run's time where it
+        # is known, else by size.
+        def weight(unit: Unit) -> tuple[float, int]:
+            return (unit.read_record().get("seconds", 0.0), unit.source.stat().st_size)
+
+        units = sorted(units, key=weight, reverse=True)
+        progress = _Progress(len(units))
+        with ThreadPoolExecutor(max_workers=self.jobs) as pool:
+            running: dict[Future[float], Unit] = {pool.submit(self._compile, u): u for u in units}
+            progress.started([u.source.name for u in units[: self.jobs]])
+            try:
+                while running:
+                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        unit = running.pop(future)
+                        seconds = future.result()
+                        names = [u.source.name for u in list(running.values())[: self.jobs]]
+                        progress.ended(unit.source.name, seconds, names)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            finally:
+                progress.close()
+
+    def _compile(self, unit: Unit) -> float:
+        """Compiles one file; returns the seconds it took."""
+        started = time.monotonic()
+        partial = unit.object.with_suffix(".o.part")
+        depends = unit.object.with_suffix(".d")
+        before = _digest_files([unit.source])
+        unit.record.unlink(missing_ok=True)  # whoever is killed from here on has no record
+        self._call(
+            [
+                *self.settings.compiler.command,
+                *self.settings.compile_flags(),
+                *["-MMD", "-MF", str(depends), "-MT", "object"],
+                *["-c", str(unit.source), "-o", str(partial)],
+            ]
+        )
+        files = _digest_files(_dependencies(depends))
+        depends.unlink()
+        partial.replace(unit.object)
+        seconds = time.monotonic() - started
+        # A source edited while it was compiled must be compiled again next time.
+        record = {"tools": self.tools, "files": files | before, "seconds": round(seconds, 2)}
+        unit.record.write_text(json.dumps(record, indent=1))
+        return seconds
+
+    def _link(self, units: list[Unit]) -> bool:
+        """Links the library unless it was made from the same; returns whether it did."""
+        settings = self.settings
+        command = [*settings.compiler.command, *(str(unit.object) for unit in units)]
+        command += settings.link_flags()
+        # What the objects were made from stands for them.
+        made_from = [json.dumps(unit.read_record().get("files"), sort_keys=True) for unit in units]
+        key = _digest(self.tools, shlex.join(command), *made_from)
+        try:
+            if settings.library.exists() and json.loads(settings.facts.read_text())["key"] == key:
+                return False
+        except (OSError, ValueError, KeyError):
+            pass
+        partial = settings.library.with_suffix(".so.part")
+        settings.facts.unlink(missing_ok=True)
+        self._call([*command, "-o", str(partial)])
+        partial.replace(settings.library)
+        facts = {
+            "torch": settings.torch.version,
+            "torch_dir": str(settings.torch.dir),
+            "compiler": settings.compiler.version,
+            "compile_flags": settings.compile_flags(),
+            "link_flags": settings.link_flags(),
+            "key": key,
+        }
+        settings.facts.write_text(json.dumps(facts, indent=2) + "\n")
+        return True
+
+    def _write_pkgconfig(self) -> None:
+        file = self.settings.out / "lib/pkgconfig/cgotorch.pc"
+        file.parent.mkdir(exist_ok=True)
+        text = pkgconfig(self.settings.library.parent, self.settings.torch.version)
+        if not file.exists() or file.read_text() != text:
+            partial = file.with_suffix(".part")
+            partial.write_text(text)
+            partial.replace(file)
+
+    def _call(self, command: list[str]) -> None:
+        if self.verbose:
+            print(shlex.join(command), flush=True)
+        done = subprocess.run(command, capture_output=True, text=True)
+        message = (done.stdout + done.stderr).strip()
+        if done.returncode != 0:
+            raise CompileError(f"{message}\nThe command was:\n  {shlex.join(command)}")
+        if message:
+            print(message, file=sys.stderr, flush=True)
+
+
+class _Progress:
+    """One line that is written over on a terminal; one line per file elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.live = sys.stdout.isatty() and total > 0
+
+    def started(self, running: list[str]) -> None:
+        if self.live:
+            self._show(running)
+
+    def ended(self, name: str, seconds: float, running: list[str]) -> None:
+        self.done += 1
+        if self.live:
+            self._show(running)
+        else:
+            print(f"[{self.done}/{self.total}] {name} {seconds:.1f} s", flush=True)
+
+    def _show(self, running: list[str]) -> None:
+        width = os.get_terminal_size().columns - 1
+        line = f"[{self.done}/{self.total}] compiling {', '.join(running)}"
+        print(f"\r\033[K{line[:width]}", end="", flush=True)
+
+    def close(self) -> None:
+        if self.live:
+            print("\r\033[K", end="", flush=True)
+
+
+def pkgconfig(lib: Path, torch_version: str) -> str:
+    """The text of cgotorch.pc for a library in `lib`."""
+
+    def quoted(path: Path) -> str:
+        return str(path).replace("\\", "\\\\").replace(" ", "\\ ")
+
+    return f"""\
+includedir={quoted(SOURCES)}
+libdir={quoted(lib)}
+
+Name: cgotorch
+Description: PyTorch's native functions in C, for torch {torch_version}
+Version: {torch_version.partition("+")[0]}
+Cflags: -I${{includedir}}
+Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}
+"""
+
+
+def default_jobs() -> int:
+    """One compiler per core, as far as memory allows."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    try:
+        available = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
+    except OSError:
+        available = None
+    if available is None:
+        return cores
+    return max(1, min(cores, int(available[1]) * 1024 // _BYTES_PER_JOB))
+
+
+def main(
+    jobs: int | None = None,
+    torch_dir: Path | None = None,
+    sanitize: str | None = None,
+    verbose: bool = False,
+) -> int:
+    """Builds the library and says what was done; returns the exit code."""
+    started = time.monotonic()
+    out = toolchain.build_dir()
+    if sanitize:
+        out = out / sanitize
+    torch = toolchain.find_torch(torch_dir)
+    settings = Settings(torch, toolchain.find_compiler(), out, sanitize)
+    with locked(out / "build.lock", "build"):
+        try:
+            done = Build(settings, jobs or default_jobs(), verbose).run()
+        except CompileError as err:
+            print(err, file=sys.stderr)
+            return 1
+    library = os.path.relpath(settings.library)
+    if done:
+        print(f"{library}: {done}, torch {torch.version}, {time.monotonic() - started:.1f} s")
+    else:
+        print(f"{library} is up to date, torch {torch.version}")
+    return 0

@@ -1,0 +1,116 @@
+"""The command line: `python -m pytorch_bridge COMMAND`.
+
+A command is one function marked `@command` that adds its options to a parser and returns what
+runs it. Its module is imported only when it runs, so that `env` does not wait for torchgen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pytorch_bridge.toolchain import Missing
+
+Run = Callable[[argparse.Namespace], int]
+_commands: dict[str, Callable[[argparse.ArgumentParser], Run]] = {}
+
+
+def command(setup: Callable[[argparse.ArgumentParser], Run]) -> Callable[..., Run]:
+    """Registers a command under its function's name; the doc string's first line is its help."""
+    _commands[setup.__name__] = setup
+    return setup
+
+
+@command
+def generate(parser: argparse.ArgumentParser) -> Run:
+    """Write the C header, C++ shards and Go files from the schema of the installed torch."""
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if anything would change"
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.generate import main
+
+        return main(check=options.check)
+
+    return run
+
+
+@command
+def coverage(parser: argparse.ArgumentParser) -> Run:
+    """Print which functions are generated, and write docs/coverage.md."""
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.coverage import main
+
+        return main()
+
+    return run
+
+
+@command
+def build(parser: argparse.ArgumentParser) -> Run:
+    """Compile libcgotorch.so for the installed torch."""
+    parser.add_argument("--jobs", "-j", type=int, help="compilers at once; default one per core")
+    parser.add_argument("--torch", type=Path, metavar="DIR", help="folder of another torch")
+    parser.add_argument("--sanitize", choices=["address"], help="build with this sanitizer")
+    parser.add_argument("--verbose", "-v", action="store_true", help="print every command")
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.build import main
+
+        return main(options.jobs, options.torch, options.sanitize, options.verbose)
+
+    return run
+
+
+@command
+def doctor(parser: argparse.ArgumentParser) -> Run:
+    """Say what is installed, what is missing, and what to type."""
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.doctor import main
+
+        return main()
+
+    return run
+
+
+@command
+def env(parser: argparse.ArgumentParser) -> Run:
+    """Print what a Go or C program outside this repository needs: eval "$(... env)"."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--shell", dest="form", action="store_const", const="shell", default="shell")
+    form.add_argument("--json", dest="form", action="store_const", const="json")
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.env import main
+
+        return main(options.form)
+
+    return run
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pytorch_bridge", description="Writes, builds and checks gotorch."
+    )
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, setup in sorted(_commands.items()):
+        summary = (setup.__doc__ or "").strip().splitlines()[0]
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        subparser.set_defaults(run=setup(subparser))
+    options = parser.parse_args(argv)
+    try:
+        return int(options.run(options))
+    except Missing as err:
+        print(f"{parser.prog}: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; Python would complain at exit
+        return 141

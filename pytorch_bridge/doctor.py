@@ -1,0 +1,157 @@
+"""`python -m pytorch_bridge doctor`: what is installed, what is missing, and what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytorch_bridge import toolchain, versions
+from pytorch_bridge.toolchain import ROOT, Missing
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table."""
+
+    what: str
+    state: str
+    """"ok", "missing", "wrong", or "optional": absent, and needed for few things only."""
+    detail: str
+    fix: str = ""
+
+    @property
+    def bad(self) -> bool:
+        return self.state in ("missing", "wrong")
+
+
+def check_python() -> Finding:
+    detail = f"{sys.version.split()[0]}, {sys.executable}"
+    if sys.version_info < versions.OLDEST_PYTHON:
+        return Finding("python", "wrong", detail, "make PYTHON=python3.12")
+    if Path(sys.prefix).parent != ROOT:
+        fix = "make build; then .venv/bin/python -m pytorch_bridge doctor"
+        return Finding("python", "wrong", f"{detail}, which is not the repository's", fix)
+    return Finding("python", "ok", detail)
+
+
+def check_torch() -> Finding:
+    torch = toolchain.find_torch()
+    kind = f"CUDA {torch.cuda}" if torch.cuda else "CPU"
+    detail = f"{torch.version} ({kind}), {torch.dir}"
+    numbers = [int(n) for n in torch.release.split(".")[:2]]
+    if numbers < [int(n) for n in versions.OLDEST_TORCH.split(".")[:2]]:
+        oldest = versions.OLDEST_TORCH
+        fix = f"make build TORCH_VERSION={versions.REFERENCE_TORCH}"
+        return Finding("torch", "wrong", f"{detail}: older than {oldest}", fix)
+    return Finding("torch", "ok", detail)
+
+
+def check_compiler() -> Finding:
+    compiler = toolchain.find_compiler()
+    return Finding("C++ compiler", "ok", compiler.version)
+
+
+def check_go() -> Finding:
+    go = toolchain.find_go()
+    return Finding("go", "ok", f"{go.version}, {go.path}")
+
+
+def check_cc() -> Finding:
+    """cgo compiles with $CC, which need not belong to the C++ compiler."""
+    go = toolchain.find_go()
+    command = [str(go.path), "env", "CC", "CGO_ENABLED"]
+    env = {**os.environ, **toolchain.go_environment(go)}
+    said = subprocess.run(command, capture_output=True, text=True, env=env).stdout.split("\n")
+    cc, enabled = said[0], said[1]
+    if enabled == "0" and shutil.which(cc.split()[0]):
+        return Finding("cgo", "wrong", "is switched off by CGO_ENABLED=0", "unset CGO_ENABLED")
+    if not shutil.which(cc.split()[0]):
+        fix = toolchain.install_line("gcc")
+        return Finding("cgo", "missing", f"needs the C compiler {cc}, not on PATH", fix)
+    return Finding("cgo", "ok", f"with {cc}")
+
+
+def check_library() -> Finding:
+    """libcgotorch.so is there, is of the installed torch, and loads."""
+    name = "libcgotorch.so"
+    lib = toolchain.build_dir() / "lib"
+    library = lib / name
+    try:
+        facts = json.loads((lib / "cgotorch.json").read_text())
+    except (OSError, ValueError):
+        facts = None
+    if facts is None or not library.exists():
+        return Finding(name, "missing", f"{library} is not built", "make build")
+    try:
+        torch = toolchain.find_torch()
+    except Missing:
+        return Finding(name, "wrong", f"{library} has no torch to go with", "make build")
+    for built, installed in [
+        (facts["torch"], torch.version),
+        (facts["torch_dir"], str(torch.dir)),
+    ]:
+        if built != installed:
+            detail = f"was built for torch {built}; installed is {installed}"
+            return Finding(name, "wrong", detail, "make build")
+    # In a process of its own: a library that does not fit may take the process with it.
+    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", load, library], capture_output=True, text=True)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return Finding(name, "wrong", f"does not load: {said[-1]}", "make clean build")
+    return Finding(name, "ok", f"for torch {facts['torch']}, {library}")
+
+
+def check_pkgconfig() -> Finding:
+    found = shutil.which("pkg-config") or shutil.which("pkgconf")
+    if found:
+        return Finding("pkg-config", "ok", found)
+    detail = "only for programs outside this repository that use cgotorch.pc"
+    return Finding("pkg-config", "optional", detail, toolchain.install_line("pkg-config"))
+
+
+def check_disk() -> Finding:
+    free = shutil.disk_usage(ROOT).free / 2**30
+    if free < 0.5:
+        return Finding("disk", "wrong", f"{free:.1f} GB free in {ROOT}", "make room there")
+    return Finding("disk", "ok", f"{free:.0f} GB free")
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "python": check_python,
+    "torch": check_torch,
+    "C++ compiler": check_compiler,
+    "go": check_go,
+    "cgo": check_cc,
+    "libcgotorch.so": check_library,
+    "pkg-config": check_pkgconfig,
+    "disk": check_disk,
+}
+
+
+def findings() -> Iterator[Finding]:
+    """What each check found, in the order of the table."""
+    for what, check in CHECKS.items():
+        try:
+            yield check()
+        except Missing as err:
+            yield Finding(what, "missing", err.what, err.fix)
+
+
+def main() -> int:
+    """Prints the table; returns 1 if something needed is missing or wrong."""
+    found = list(findings())
+    width = max(len(finding.what) for finding in found)
+    for finding in found:
+        print(f"{finding.what:<{width}}  {finding.state:<8}  {finding.detail}")
+        if finding.fix:
+            print(f"{'':<{width}}            type: {finding.fix}")
+    bad = [finding.what for finding in found if finding.bad]
+    print(f"\nNot in order: {', '.join(bad)}." if bad else "\nEverything is in order.")
+    return 1 if bad else 0

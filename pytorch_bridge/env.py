@@ -1,0 +1,42 @@
+"""`python -m pytorch_bridge env`: what a program outside this repository needs to build.
+
+In a shell: eval "$(.venv/bin/python -m pytorch_bridge env)"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+
+from pytorch_bridge import toolchain
+from pytorch_bridge.toolchain import ROOT
+
+
+def variables() -> dict[str, str]:
+    """The environment variables to set, with their whole values."""
+    paths = [str(toolchain.build_dir() / "lib/pkgconfig")]
+    paths += [p for p in os.environ.get("PKG_CONFIG_PATH", "").split(":") if p not in ("", *paths)]
+    return {
+        "PKG_CONFIG_PATH": ":".join(paths),
+        **toolchain.go_environment(toolchain.find_go()),
+    }
+
+
+def shell() -> str:
+    """The variables as a shell takes them, and what to put into another module's go.mod."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables().items()]
+    # Last, and each on its own line, so that `eval $(... env)` without quotes loses only them.
+    lines += [
+        "# In the go.mod of a program outside this repository:",
+        "#   require gotorch.dev v0.0.0",
+        f"#   replace gotorch.dev => {ROOT}",
+        "# A C program: cc main.c $(pkg-config --cflags --libs cgotorch)",
+    ]
+    return "\n".join(lines)
+
+
+def main(form: str) -> int:
+    """Prints the variables as shell lines or as JSON."""
+    print(json.dumps(variables(), indent=2) if form == "json" else shell())
+    return 0

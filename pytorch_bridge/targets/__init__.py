@@ -1,0 +1,1 @@
+"""The emitters: C functions with their thunks, and Go wrappers."""

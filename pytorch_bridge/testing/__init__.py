@@ -1,0 +1,1 @@
+"""The harness that `tests/` and CI use: Go tests as pytest items, and what tests share."""

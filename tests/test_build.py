@@ -1,0 +1,153 @@
+"""The build of libcgotorch.so: what is compiled again and what is not, on two small files."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import threading
+import time
+
+import pytest
+
+from pytorch_bridge import build, toolchain
+from pytorch_bridge.build import Build, CompileError, Settings
+from pytorch_bridge.toolchain import ROOT
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    folder = tmp_path / "cgotorch"
+    folder.mkdir()
+    (folder / "answer.h").write_text("#define ANSWER 42\n")
+    (folder / "one.cc").write_text(
+        '#include "answer.h"\n#include <torch/version.h>\n'
+        'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
+    )
+    (folder / "two.cc").write_text("int hidden() { return 1; }\n")
+    monkeypatch.setattr(build, "SOURCES", folder)
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path):
+    torch, compiler = toolchain.find_torch(), toolchain.find_compiler()
+    return Settings(torch, compiler, tmp_path / "out")
+
+
+def compiled(settings, capsys):
+    """Builds, and returns the names of the files that were compiled."""
+    capsys.readouterr()
+    Build(settings, jobs=2).run()
+    lines = capsys.readouterr().out.splitlines()
+    return sorted(line.split()[1] for line in lines)
+
+
+def test_build_compiles_only_what_changed_in_content(sources, settings, capsys):
+    assert compiled(settings, capsys) == ["one.cc", "two.cc"]
+    assert compiled(settings, capsys) == []
+    (sources / "one.cc").touch()
+    assert compiled(settings, capsys) == []
+    (sources / "answer.h").write_text("#define ANSWER 43\n")
+    assert compiled(settings, capsys) == ["one.cc"]
+    (sources / "two.cc").write_text("int hidden() { return 2; }\n")
+    assert compiled(settings, capsys) == ["two.cc"]
+    assert ctypes.CDLL(str(settings.library)).answer() == 43
+
+
+def test_library_exports_only_what_is_marked(sources, settings):
+    Build(settings, jobs=2).run()
+    exported = subprocess.run(
+        ["nm", "-D", "--defined-only", settings.library], capture_output=True, text=True
+    ).stdout
+    assert " answer\n" in exported
+    assert "hidden" not in exported
+
+
+def test_removed_source_leaves_the_library(sources, settings, capsys):
+    (sources / "three.cc").write_text('extern "C" __attribute__((visibility("default"))) int x;')
+    Build(settings, jobs=1).run()
+    (sources / "three.cc").unlink()
+    assert compiled(settings, capsys) == []
+    assert not (settings.objects / "three.o").exists()
+
+
+def test_other_flags_compile_again(sources, settings, capsys, monkeypatch):
+    compiled(settings, capsys)
+    flags = settings.compile_flags()
+    monkeypatch.setattr(Settings, "compile_flags", lambda self: [*flags, "-DMORE"])
+    assert compiled(settings, capsys) == ["one.cc", "two.cc"]
+
+
+def test_compile_error_shows_message_and_command_and_keeps_the_library(sources, settings, capsys):
+    compiled(settings, capsys)
+    (sources / "one.cc").write_text("int broken( {}\n")
+    with pytest.raises(CompileError, match=r"(?s)error: .*The command was:\n.*one\.cc"):
+        Build(settings, jobs=2).run()
+    assert ctypes.CDLL(str(settings.library)).answer() == 42
+
+
+def test_undefined_symbol_is_found_when_linking(sources, settings):
+    (sources / "two.cc").write_text("int nowhere(); int hidden() { return nowhere(); }\n")
+    with pytest.raises(CompileError, match="nowhere"):
+        Build(settings, jobs=2).run()
+    assert not settings.facts.exists()
+
+
+def test_killed_between_object_and_record_compiles_again(sources, settings, capsys):
+    compiled(settings, capsys)
+    (settings.objects / "one.json").write_text('{"tools": ')
+    assert compiled(settings, capsys) == ["one.cc"]
+
+
+def test_two_builds_at_once_take_turns(tmp_path, capsys):
+    from pytorch_bridge.bootstrap import locked
+
+    order = []
+
+    def second():
+        with locked(tmp_path / "lock", "build"):
+            order.append("second")
+
+    with locked(tmp_path / "lock", "build"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+    assert "Waiting for another build" in capsys.readouterr().out
+
+
+def test_library_is_written_down_with_its_torch_and_compiler(sources, settings):
+    import json
+
+    import torch
+
+    Build(settings, jobs=2).run()
+    facts = json.loads(settings.facts.read_text())
+    assert facts["torch"] == torch.__version__
+    assert facts["compiler"] == settings.compiler.version
+    pc = (settings.library.parent / "pkgconfig/cgotorch.pc").read_text()
+    assert f"libdir={settings.library.parent}\n" in pc
+
+
+def test_headers_compile_as_c99():
+    code = '#include "cgotorch.h"\nint main(void) { return 0; }\n'
+    done = subprocess.run(
+        [
+            *["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"],
+            *[f"-I{ROOT / 'cgotorch'}", "-x", "c", "-"],
+        ],
+        input=code,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.smoke
+def test_installed_library_is_up_to_date_in_under_a_second(library):
+    started = time.monotonic()
+    assert Build(library, jobs=1).run() == ""
+    assert time.monotonic() - started < 1

@@ -1,0 +1,216 @@
+"""Row D1 and the generator: every native function is generated, named once, the same every time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytorch_bridge import coverage, generate
+from pytorch_bridge.schema import Function, Names, load_reference, read_installed
+from pytorch_bridge.schema.functions import reference_version
+from pytorch_bridge.targets import c, go
+from pytorch_bridge.targets.api import docs, resolve
+from pytorch_bridge.types import schema_type
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def functions() -> list[Function]:
+    return load_reference()
+
+
+@pytest.fixture(scope="module")
+def ops(functions):
+    return {op.function.name: op for op in resolve(functions, Names())}
+
+
+def function(schema: str) -> Function:
+    return Function(schema, ("function",))
+
+
+def test_generated_files_are_what_the_schemas_ask_for():
+    if not generate.reference_is_installed():
+        pytest.skip("the committed files are compared with the torch they were generated from")
+    assert generate.main(check=True) == 0
+
+
+def test_generation_is_the_same_every_time(functions):
+    version = reference_version()
+    assert generate.files(functions, version) == generate.files(functions, version)
+
+
+def test_d1_every_function_is_generated_or_skipped_for_a_reason(functions, ops):
+    names = Names()
+    assert len(functions) == len(ops) + len(names.skipped)
+    assert len(names.skipped) < 10
+    assert all(reason for reason in names.skipped.values())
+    if generate.reference_is_installed():
+        assert {f.name for f in read_installed()} == {f.name for f in functions}
+
+
+def test_d1_every_public_function_is_in_go_and_every_one_in_c(functions, ops):
+    header = (ROOT / "cgotorch/ops_gen.h").read_text()
+    declared = set(re.findall(r"CGOTORCH_API const char \*(\w+)\(", header))
+    assert declared == {op.c for op in ops.values()}
+    source = "".join(p.read_text() for p in ROOT.glob("gotorch/ops_*_gen.go"))
+    written = set(re.findall(r"^func (\w+)\(", source, re.MULTILINE))
+    assert {op.go for op in ops.values() if op.go} <= written
+    assert all(op.go for op in ops.values() if not op.function.private)
+
+
+def test_d2_methods_where_the_schema_says_so(ops):
+    assert ops["mm"].method
+    assert not ops["cat"].method
+    source = (ROOT / "gotorch/ops_m_gen.go").read_text()
+    assert "func MM(self, mat2 Tensor) Tensor {" in source
+    assert "func (self Tensor) MM(mat2 Tensor) Tensor {" in source
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ("mm", "MM"),
+        ("add.Tensor", "Add"),
+        ("add.Scalar", "AddScalar"),
+        ("add_.Tensor", "Add_"),
+        ("add.out", "AddOut"),
+        ("sum.dim_IntList", "SumDim"),
+        ("max.dim", "MaxDim"),
+        ("topk", "TopK"),
+        ("relu", "ReLU"),
+        ("nll_loss", "NLLLoss"),
+        ("eq.Tensor_out", "EqOut"),
+        ("pow.Tensor_Scalar", "Pow"),
+        ("__and__.Tensor", "And"),
+    ],
+)
+def test_names(ops, schema, name):
+    assert ops[schema].c == name
+    assert ops[schema].go == name
+
+
+def test_private_functions_are_in_c_only(ops):
+    assert ops["_softmax"].c == "_Softmax"
+    assert ops["_softmax"].go is None
+    assert ops["_foreach_add.Scalar"].go == "ForeachAddScalar"
+
+
+def test_the_default_overload_is_named_in_the_table_never_counted():
+    names = Names()
+    only_one = function("shiny_new.Tensor(Tensor self) -> Tensor")
+    assert names.c(only_one) == "ShinyNewTensor"
+
+
+def test_two_functions_with_one_name_are_an_error():
+    clash = [function("a_b(Tensor self) -> Tensor"), function("a.b(Tensor self) -> Tensor")]
+    with pytest.raises(ValueError, match=r"a_b and a\.b are both AB"):
+        resolve(clash, Names())
+
+
+def test_an_unknown_schema_type_is_an_error():
+    with pytest.raises(LookupError, match="Widget"):
+        schema_type("Widget")
+
+
+def test_every_default_can_be_left_out_and_every_argument_set(ops):
+    for op in ops.values():
+        fields = [p.field for p in op.optional]
+        assert len(set(fields)) == len(fields), op.function.schema
+        for p in op.optional:
+            assert p.option is not None
+
+
+def test_every_go_function_has_a_description_of_its_own(ops):
+    assert [op.function.name for op in ops.values() if op.go and not op.doc] == []
+    families = {op.function.family for op in ops.values()} | {
+        op.function.base for op in ops.values()
+    }
+    assert [name for name in docs() if name not in families] == []
+
+
+def test_documentation_pages_exist():
+    """The pages named in the schemas file are names that PyTorch documents."""
+    for f in load_reference()[::37]:
+        if not f.page:
+            continue
+        thing = torch
+        for part in f.page.split(".")[1:]:
+            thing = getattr(thing, part)
+        assert thing.__doc__
+
+
+def test_results_that_are_arguments(ops):
+    assert ops["add_.Tensor"].results[0].same.argument.name == "self"
+    assert [r.same.argument.name for r in ops["max.dim_max"].results] == ["max", "max_values"]
+    assert ops["mm"].results[0].same is None
+
+
+def test_views_are_documented(ops):
+    assert "shares storage with self" in "".join(go._doc(ops["transpose.int"]))
+
+
+# An older torch, told from the reference by its schemas.
+
+NEW = "f(Tensor self, *, int k=3, Scalar alpha=1) -> Tensor"
+
+
+def adapted(reference: str, installed: str | None) -> str:
+    (op,) = resolve([function(reference)], Names())
+    code = c.function(op, function(installed) if installed else None, "9.9.0")
+    return " ".join(code.split())
+
+
+def test_a_function_that_torch_lacks_says_which_version_has_it():
+    assert 'return needs_torch("f", "9.9.0");' in adapted(NEW, None)
+
+
+def test_an_argument_that_torch_lacks_is_dropped_when_default_and_refused_when_not():
+    code = adapted(NEW, "f(Tensor self, *, int k=3) -> Tensor")
+    assert 'at::_ops::f::call(in(self, "self"), k)' in code
+    assert (
+        'if (!((scalar(alpha).to<double>() == 1))) return argument_needs_torch("f", "alpha"' in code
+    )
+
+
+def test_a_required_argument_that_torch_lacks_refuses_the_call():
+    code = adapted("f(Tensor self, int k) -> Tensor", "f(Tensor self) -> Tensor")
+    assert 'return needs_torch("f", "9.9.0");' in code
+    assert "call(" not in code
+
+
+def test_an_argument_that_torch_has_besides_gets_its_default():
+    code = adapted("f(Tensor self) -> Tensor", "f(Tensor self, int[2] p=1, float q=0.5) -> Tensor")
+    assert 'call(in(self, "self"), c10::ArrayRef<int64_t>({1, 1}), 0.5)' in code
+
+
+def test_an_int_that_became_symbolic_is_the_same_to_c():
+    code = adapted("f(Tensor self, SymInt k) -> Tensor", "f(Tensor self, int k) -> Tensor")
+    assert 'call(in(self, "self"), k)' in code
+
+
+def test_another_result_type_refuses_the_call():
+    assert "needs_torch" in adapted("f(Tensor self) -> Tensor", "f(Tensor self) -> Tensor[]")
+
+
+def test_coverage_counts_add_up(functions):
+    text = coverage.document(functions, Names(), reference_version())
+    assert f"| **all** | {len(functions)} | {len(functions)} |" in text
+    assert (ROOT / "docs/coverage.md").read_text() == text
+
+
+def test_coverage_refuses_counts_that_do_not_add_up(functions):
+    names = Names()
+    names.skipped = {"no.such": "a reason"}
+    with pytest.raises(ValueError, match="3110 functions"):
+        coverage.document(functions, names, "2.15.0")
+
+
+def test_the_hash_changes_with_the_interface(functions):
+    ops = resolve(functions, Names())
+    changed = [replace(ops[0], index=ops[0].index + 1), *ops[1:]]
+    assert generate.api_hash(ops) != generate.api_hash(changed)
