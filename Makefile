@@ -15,12 +15,12 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 BRIDGE := $(PY) -m pytorch_bridge
-export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Another project's packages must not be found in place of ours.
 unexport PYTHONPATH PYTHONHOME
 
-# Go commands run in the environment that `env` prints: the right go, and caches where HOME is unset.
-GO = eval "$$($(BRIDGE) env)" && go
+# What needs Go runs in the environment that `env` prints: the right go, caches where HOME is unset.
+IN_ENV = eval "$$($(BRIDGE) env)" &&
+GO = $(IN_ENV) go
 STATICCHECK := tool -modfile=.ci/tools.mod staticcheck
 
 help: ## what can be made
@@ -38,7 +38,7 @@ setup: ## .venv with torch and everything else that is needed
 GENERATOR := $(shell find pytorch_bridge -name '*.py' -o -name '*.yaml' 2>/dev/null)
 GENERATED := $(wildcard cgotorch/*_gen.* gotorch/*_gen.go pytorch_bridge/schema/*_gen.*)
 build/generated: $(GENERATOR) $(GENERATED) | setup
-	@$(BRIDGE) generate --check
+	@$(IN_ENV) $(BRIDGE) generate --check
 	@mkdir -p $(@D) && touch $@
 
 build: setup build/generated ## libcgotorch.so and the Go packages
@@ -46,7 +46,7 @@ build: setup build/generated ## libcgotorch.so and the Go packages
 	@$(GO) build ./...
 
 generate: setup ## write the C and Go functions again, from the schema of the installed torch
-	@$(BRIDGE) generate
+	@$(IN_ENV) $(BRIDGE) generate
 
 demo: build ## train a small network on handwritten digits, save it, load it, predict
 	@$(GO) build -buildvcs=false -o build/bin/ ./examples/digits
@@ -80,7 +80,7 @@ lint-c: setup
 	@$(VENV)/bin/clang-format --dry-run -Werror $(HANDWRITTEN_C)
 
 bench: build ## measure against C++ and Python; writes docs/benchmarks.md
-	@$(BRIDGE) bench
+	@$(IN_ENV) $(BRIDGE) bench
 
 conformance: build ## PyTorch's own operator samples through the Go functions
 	@$(PY) -m pytest tests/conformance $(ARGS)

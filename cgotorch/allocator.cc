@@ -98,7 +98,7 @@ void put(void *p) {
   free(p);
 }
 
-void prepare_threads() {}
+void prepare() {}
 void collect(struct cgotorch_allocator_stats &stats) {
   stats.live_bytes = read(g_pressure.live);
   stats.live_blocks = g_blocks.load(std::memory_order_relaxed);
@@ -270,6 +270,8 @@ using Ages = List<&Run::newer, &Run::older>;
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older headers lack it, older kernels refuse it
 #endif
 
+constinit size_t g_system_page = kPage;  // set at installation
+
 // Memory at a multiple of kSegment, or nullptr. It is reserved without access first, so that only
 // what is kept counts towards the system's commit limit.
 char *map_aligned(size_t bytes) {
@@ -290,19 +292,15 @@ char *map_aligned(size_t bytes) {
 
 // Advises on the whole pages of the system in a range; errors change nothing but speed.
 void advise(char *begin, size_t bytes, int advice) {
-  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t from = (address(begin) + page - 1) & ~(page - 1);
-  const uintptr_t to = (address(begin) + bytes) & ~(page - 1);
+  const uintptr_t from = (address(begin) + g_system_page - 1) & ~(g_system_page - 1);
+  const uintptr_t to = (address(begin) + bytes) & ~(g_system_page - 1);
   if (from >= to) return;
   const int saved = errno;
   madvise(reinterpret_cast<void *>(from), to - from, advice);
   errno = saved;
 }
 
-size_t round_to_system_page(size_t n) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (n + page - 1) & ~(page - 1);
-}
+size_t round_to_system_page(size_t n) { return (n + g_system_page - 1) & ~(g_system_page - 1); }
 
 Run *map_huge(unsigned c) {
   const size_t bytes = round_to_system_page(kPage + large_size(c));
@@ -327,8 +325,8 @@ int64_t milliseconds() {
 
 // Large blocks ---------------------------------------------------------------------------------
 
-constexpr int64_t kFloor = int64_t{64} << 20;
-constexpr int64_t kTick = int64_t{1} << 20;  // bytes between looks at the clock
+constexpr int64_t kSlack = int64_t{64} << 20;  // cached beyond what the peaks allow
+constexpr int64_t kTick = int64_t{1} << 20;    // bytes between looks at the clock
 
 // Bins hold free runs of at least so many pages: each number up to 15, then as the size classes, so
 // that every run in the bin of a class is long enough for it.
@@ -362,6 +360,7 @@ class Large {
       if (run == nullptr) return nullptr;
     }
     const auto size = static_cast<int64_t>(large_size(c));
+    taken++;
     used += size;
     volume += size;
     window_peak = std::max(window_peak, used);
@@ -377,6 +376,7 @@ class Large {
   void put(Run *run) {
     Lock lock(mutex);
     const auto size = static_cast<int64_t>(large_size(run->large_class));
+    taken--;
     used -= size;
     cached += size;
     by_class[run->large_class].push(run);
@@ -384,9 +384,10 @@ class Large {
     trim(lock);
   }
 
-  // Gives back all that is free now, but not what others free meanwhile.
+  // Gives back all that is free now, but not what others free meanwhile, and forgets the peaks.
   void release() {
     Lock lock(mutex);
+    window_peak = last_peak = used;
     int64_t todo = cached + dirty;
     while (todo > 0 && give_back_oldest(lock, &todo)) {
     }
@@ -413,10 +414,11 @@ class Large {
 
   int64_t limit() const {
     if (fixed_limit >= 0) return fixed_limit;
-    return std::max(kFloor, std::max(window_peak, last_peak) - used);
+    return kSlack + std::max(window_peak, last_peak) - used;
   }
 
   std::mutex mutex;
+  int64_t taken = 0;              // blocks, and runs that small blocks are cut from
   int64_t cached = 0, dirty = 0;  // bytes in by_class; bytes in the dirty bins
 
  private:
@@ -484,7 +486,7 @@ class Large {
   // the time. Old blocks merge with their neighbours until one is long enough.
   Run *recycle(int64_t size, size_t pages) {
     const int64_t peak = std::max({window_peak, last_peak, used + size});
-    const int64_t room = fixed_limit >= 0 ? fixed_limit : std::max(kFloor, peak - used - size);
+    const int64_t room = fixed_limit >= 0 ? fixed_limit : kSlack + peak - used - size;
     int tries = 64;
     for (Run *run = ages.oldest, *newer; run != nullptr; run = newer) {
       if (cached + dirty <= room || tries-- == 0) break;
@@ -622,7 +624,7 @@ class Large {
   void tick() {
     next_tick = volume + kTick;
     const int64_t now = milliseconds();
-    if (now - window_start < decay && volume < 16 * std::max(window_peak, kFloor)) return;
+    if (now - window_start < decay && volume < 16 * std::max(window_peak, kSlack)) return;
     last_peak = window_peak;
     window_peak = used;
     window_start = now;
@@ -677,7 +679,6 @@ struct Shared {
   std::mutex registry_mutex;
   ThreadCache *registry = nullptr;  // all there ever were; those of ended threads are used again
   std::atomic<uint64_t> epoch{0};   // raised to make threads empty their magazines
-  std::atomic<int64_t> large_blocks{0};
   pthread_key_t key = 0;
   bool have_key = false;
 };
@@ -911,7 +912,6 @@ void *take_large(size_t n) {
   const unsigned c = large_class(n);
   Run *run = g.large.take(c);
   if (run == nullptr) return nullptr;
-  g.large_blocks.fetch_add(1, std::memory_order_relaxed);
   add(g_pressure.allocated, static_cast<int64_t>(large_size(c)));
   add(g_pressure.live, static_cast<int64_t>(large_size(c)));
   return data_of(run);
@@ -943,7 +943,6 @@ void *take_slow(size_t n) {
   const unsigned c = segment_of(p)->small_class[page_of(p)];
   if (c == 0) {
     Run *run = run_of_large(p);
-    g.large_blocks.fetch_sub(1, std::memory_order_relaxed);
     add(g_pressure.live, -static_cast<int64_t>(large_size(run->large_class)));
     g.large.put(run);
     return;
@@ -999,7 +998,8 @@ void after_fork() {
   g.registry_mutex.unlock();
 }
 
-void prepare_threads() {
+void prepare() {
+  g_system_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   g.have_key = pthread_key_create(&g.key, leave) == 0;
   pthread_atfork(before_fork, after_fork, after_fork);
 }
@@ -1007,7 +1007,6 @@ void prepare_threads() {
 void collect(struct cgotorch_allocator_stats &stats) {
   stats.allocated_bytes = read(g_pressure.allocated);
   stats.live_bytes = read(g_pressure.live);
-  stats.live_blocks = g.large_blocks.load(std::memory_order_relaxed);
   {
     std::lock_guard lock(g.registry_mutex);
     for (ThreadCache *t = g.registry; t != nullptr; t = t->next) {
@@ -1026,8 +1025,10 @@ void collect(struct cgotorch_allocator_stats &stats) {
     stats.live_blocks += outside;
     const int64_t capacity = g.shelves[c].capacity.load(std::memory_order_relaxed);
     stats.cached_bytes += (capacity - outside) * kSmall[c].size;
+    stats.live_blocks -= capacity / kSmall[c].per_run;
   }
   std::lock_guard lock(g.large.mutex);
+  stats.live_blocks += g.large.taken;
   stats.cached_bytes += g.large.cached + g.large.dirty;
   stats.cache_limit = g.large.limit();
 }
@@ -1061,7 +1062,7 @@ class Allocator final : public c10::Allocator {
 };
 
 bool install() {
-  prepare_threads();
+  prepare();
   // Deleters and the thread's end point into this library, so it must never be unloaded.
   Dl_info self;
   if (dladdr(reinterpret_cast<void *>(&put), &self) != 0) {

@@ -19,6 +19,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 // Makes this allocator PyTorch's CPU allocator, for good. Tensors made before keep their memory and
 // their deleter. Calling it again does nothing.
 void cgotorch_install_allocator(void);
@@ -48,14 +50,16 @@ void cgotorch_allocator_stats(struct cgotorch_allocator_stats *stats);
 // next run out of it or overflow.
 void cgotorch_release_cached(void);
 
-// Bounds the large blocks that are kept when free. Negative, the default, means: as much as the
-// program itself used recently and does not use now, but at least 64 MiB. So a training step that
-// goes up and down by gigabytes finds its pages again, and resident memory stays under the recent
-// peak (or 64 MiB above what is live). Recently is 10 seconds, or until 16 times the peak has been
-// allocated, whichever is shorter; twice that at most.
+// Bounds the large blocks that are kept when free. Negative, the default, means: what the program
+// used at its recent peak and does not use now, and 64 MiB more. So a training step that goes up
+// and down by gigabytes finds its pages again, and resident memory stays within 64 MiB of the
+// recent peak. Recently is the last 10 seconds, or until 16 times the peak has been allocated,
+// whichever is shorter; at most twice that. While nothing is allocated nothing is given back.
 void cgotorch_set_cache_limit(int64_t bytes);
 // Sets those seconds, in milliseconds.
 void cgotorch_set_cache_decay(int64_t milliseconds);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

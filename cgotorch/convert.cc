@@ -90,11 +90,15 @@ at::MemoryFormat memory_format(MemoryFormat f) {
 at::Device device(Device d) {
   if (d.type < 0 || d.type >= c10::COMPILE_TIME_MAX_DEVICE_TYPES)
     throw_number("RuntimeError", "this torch has no device type number", d.type);
-  if (d.index < -1 || d.index > INT8_MAX)
-    throw_number("RuntimeError", "device index out of range:", d.index);
+  const c10::DeviceIndex index = device_index(d.index);
   const auto type = static_cast<at::DeviceType>(d.type);
   if (type == at::DeviceType::CUDA) need_cuda();
-  return at::Device(type, static_cast<at::DeviceIndex>(d.index));
+  return at::Device(type, index);
+}
+
+c10::DeviceIndex device_index(int64_t i) {
+  if (i < -1 || i > INT8_MAX) throw_number("RuntimeError", "device index out of range:", i);
+  return static_cast<c10::DeviceIndex>(i);
 }
 
 at::Stream stream(const Stream &s) {

@@ -155,9 +155,10 @@ struct Where {
 };
 
 [[noreturn]] void mismatch(const Where &where, const c10::Type &type, const Value &v) {
+  const bool none = v.kind == ValueTensor && v.v.tensor == nullptr;
   throw Failure{"TypeError", "argument '" + where.argument.name() + "' of " +
                                  c10::toString(where.schema.operator_name()) + " must be " +
-                                 type.str() + ", not " + kind_name(v.kind)};
+                                 type.str() + ", not " + (none ? "None" : kind_name(v.kind))};
 }
 
 c10::IValue convert(const Where &where, const c10::Type &type, Reader &r);
@@ -299,10 +300,32 @@ std::vector<c10::IValue> make_stack(const Op &op, const Value *args, int64_t n_v
 
 // Results --------------------------------------------------------------------------------------
 
+int64_t element_kind(const c10::IValue &list) {
+  switch (list.toList().elementType()->kind()) {
+    case c10::TypeKind::TensorType:
+      return ValueTensor;
+    case c10::TypeKind::BoolType:
+      return ValueBool;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return ValueInt;
+    case c10::TypeKind::FloatType:
+      return ValueFloat;
+    case c10::TypeKind::ComplexType:
+      return ValueComplex;
+    case c10::TypeKind::StringType:
+      return ValueString;
+    default:
+      return ValueNone;
+  }
+}
+
 // Frees what was made so far when a later value fails.
 class Writer {
  public:
-  ~Writer() { FreeValues(copy(), static_cast<int64_t>(values_.size()), true); }
+  ~Writer() {
+    if (!values_.empty()) FreeValues(copy(), static_cast<int64_t>(values_.size()), true);
+  }
 
   void add(const c10::IValue &v);
 
@@ -367,7 +390,7 @@ void Writer::add(const c10::IValue &v) {
     push(ValueStream).v.stream = {s.stream_id, s.device_index, static_cast<int64_t>(s.device_type)};
   } else if (v.isList()) {
     const auto items = v.toListRef();
-    push(ValueList, static_cast<int64_t>(items.size()));
+    push(ValueList, static_cast<int64_t>(items.size())).v.i = element_kind(v);
     for (const auto &item : items) add(item);
   } else if (v.isTuple()) {
     const auto &items = v.toTupleRef().elements();

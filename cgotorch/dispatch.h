@@ -15,7 +15,7 @@ enum {
   ValueGenerator = 8,
   ValueStorage = 9,
   ValueStream = 10, /* v.stream */
-  ValueList = 11,   /* len elements, which follow this one */
+  ValueList = 11,   /* len elements, which follow this one; v.i as a result: their kind, 0 if any */
   ValueTuple = 12,  /* the same */
   ValueDict = 13,   /* len pairs: 2 * len elements, which follow this one, key before value */
   ValueObject = 14  /* anything else that operators pass about: v.object */

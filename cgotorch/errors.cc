@@ -10,8 +10,9 @@
 namespace cgotorch {
 namespace {
 
-// What a caller gets when there is no memory for a message. FreeString knows it.
-constexpr char kOutOfMemory[] = "MemoryError: out of memory";
+// What a caller gets when there is no memory for a message. FreeString knows it. Aligned like what
+// malloc returns, see cgotorch_run.
+alignas(16) constexpr char kOutOfMemory[] = "MemoryError: out of memory";
 
 }  // namespace
 

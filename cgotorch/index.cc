@@ -100,22 +100,9 @@ void set(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value 
     ix::set_item(self, converted, value);
 }
 
-struct GetItemBlock {
+struct ItemBlock {
   cgotorch_block head;
-  Tensor self;
-  const IndexTerm *terms;
-  int64_t n;
   OutTensor result;
-};
-
-struct SetItemBlock {
-  cgotorch_block head;
-  Tensor self;
-  const IndexTerm *terms;
-  int64_t n;
-  Tensor value;
-  Scalar scalar;
-  int64_t accumulate;
 };
 
 }  // namespace
@@ -138,21 +125,22 @@ const char *SetItemScalar(Tensor self, const IndexTerm *terms, int64_t n, Scalar
   return guard([&] { set(in(self, "self"), terms, n, scalar(value), accumulate); });
 }
 
-const char *cgotorch_get_item(cgotorch_block *block) {
+const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,
+                              cgotorch_block *block) {
   enter_thread();
-  auto *b = reinterpret_cast<GetItemBlock *>(block);
-  const char *err = GetItem(b->self, b->terms, b->n, &b->result.handle);
+  auto *b = reinterpret_cast<ItemBlock *>(block);
+  const char *err = GetItem(self, terms, n, &b->result.handle);
   if (err == nullptr) describe(b->result);
   block->scope = tls.scope;
   return err;
 }
 
-const char *cgotorch_set_item(cgotorch_block *block) {
+const char *cgotorch_set_item(Tensor self, const IndexTerm *terms, int64_t n,
+                              const ItemValue *value) {
   enter_thread();
-  auto *b = reinterpret_cast<SetItemBlock *>(block);
-  block->scope = tls.scope;
-  if (b->value != nullptr) return SetItem(b->self, b->terms, b->n, b->value, b->accumulate != 0);
-  return SetItemScalar(b->self, b->terms, b->n, b->scalar, b->accumulate != 0);
+  const bool accumulate = value->accumulate != 0;
+  if (value->tensor != nullptr) return SetItem(self, terms, n, value->tensor, accumulate);
+  return SetItemScalar(self, terms, n, value->scalar, accumulate);
 }
 
 }  // extern "C"

@@ -43,10 +43,17 @@ CGOTORCH_API const char *SetItem(Tensor self, const IndexTerm *terms, int64_t n,
 CGOTORCH_API const char *SetItemScalar(Tensor self, const IndexTerm *terms, int64_t n, Scalar value,
                                        bool accumulate);
 
-/* The same with the arguments in a block, as cgotorch_call takes them: the reserved word; self, terms,
- * n; the result. */
-CGOTORCH_API const char *cgotorch_get_item(struct cgotorch_block *block);
-/* The reserved word; self, terms, n, value, scalar, accumulate. value NULL means scalar. */
-CGOTORCH_API const char *cgotorch_set_item(struct cgotorch_block *block);
+/* GetItem for callers that use cgotorch_call: block is the reserved word and the result. */
+CGOTORCH_API const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,
+                                           struct cgotorch_block *block);
+
+typedef struct {
+  Tensor tensor; /* or NULL, */
+  Scalar scalar; /* and then this */
+  int64_t accumulate;
+} ItemValue;
+/* SetItem or SetItemScalar. */
+CGOTORCH_API const char *cgotorch_set_item(Tensor self, const IndexTerm *terms, int64_t n,
+                                           const ItemValue *value);
 
 #endif

@@ -65,6 +65,7 @@ const char *argument_needs_torch(const char *op, const char *argument,
 // instruction, and there is no constructor to guard.
 struct ThreadState {
   int64_t scope;     // the caller's current scope, an opaque word
+  int64_t word;      // the caller's, see cgotorch_swap_word
   int64_t made;      // handles given out and freed by this thread
   int64_t freed;
   int64_t settings;  // the generation of process-wide settings that this thread has applied

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <mutex>
 #include <typeinfo>
+#include <utility>
 
 #include "thunk.h"
 
@@ -180,18 +181,26 @@ void need_cuda() {
 using namespace cgotorch;
 
 namespace {
-inline const char *call(int64_t i, cgotorch_block *block) {
+inline void run(int64_t i, cgotorch_block *block) {
   enter_thread();
   const char *err = thunks[i](block);
-  block->scope = tls.scope;
-  return err;
+  block->scope = __builtin_expect(err == nullptr, 1) ? tls.scope : reinterpret_cast<int64_t>(err) + 1;
 }
 }  // namespace
 
 extern "C" {
 
-const char *cgotorch_call(int64_t i, cgotorch_block *block) { return call(i, block); }
-const char *cgotorch_call_back(int64_t i, cgotorch_block *block) { return call(i, block); }
+void cgotorch_run(int64_t i, cgotorch_block *block) { run(i, block); }
+void cgotorch_run_back(int64_t i, cgotorch_block *block) { run(i, block); }
+
+const char *cgotorch_call(int64_t i, cgotorch_block *block) {
+  enter_thread();
+  const char *err = thunks[i](block);
+  block->scope = tls.scope;
+  return err;
+}
+
+int64_t cgotorch_swap_word(int64_t word) { return std::exchange(tls.word, word); }
 
 const char *cgotorch_api_hash(void) { return api_hash; }
 

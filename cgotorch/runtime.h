@@ -9,12 +9,20 @@
  * members: a reserved word, the inputs, the outputs (thunks_gen.cc says which number has which
  * block). This is how Go calls them: one entry compiles in no time, and a block costs nothing. */
 struct cgotorch_block {
-  int64_t scope; /* out: this thread's scope, see cgotorch_scope_enter */
+  int64_t scope; /* out: this thread's scope, see cgotorch_scope_enter; see cgotorch_run for errors */
 };
 
-CGOTORCH_API const char *cgotorch_call(int64_t i, struct cgotorch_block *block);
+/* Runs function i. On failure block->scope is the error message's address plus one; otherwise it is
+ * even. Go returns from a C function without a result sooner than from one with. */
+CGOTORCH_API void cgotorch_run(int64_t i, struct cgotorch_block *block);
 /* The same, for functions that may call back into the caller's language. */
-CGOTORCH_API const char *cgotorch_call_back(int64_t i, struct cgotorch_block *block);
+CGOTORCH_API void cgotorch_run_back(int64_t i, struct cgotorch_block *block);
+/* The same, with the error as the result, as everywhere else. */
+CGOTORCH_API const char *cgotorch_call(int64_t i, struct cgotorch_block *block);
+
+/* A word of the calling thread for the caller's use; returns the previous value. Go keeps there
+ * whether the call that the thread is inside counts against its bound on calls at a time. */
+CGOTORCH_API int64_t cgotorch_swap_word(int64_t word);
 
 /* A hash of every block's layout. A caller generated from another list of functions must not use
  * cgotorch_call. Static; not to be freed. */

@@ -15,16 +15,11 @@
 namespace cgotorch {
 namespace {
 
-void count_freed() {
-  enter_thread();
-  __atomic_store_n(&tls.freed, tls.freed + 1, __ATOMIC_RELAXED);
-}
-
 inline void free_one(Tensor t) {
   if (t == nullptr) return;
-  count_freed();
-  at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
-      reinterpret_cast<at::TensorImpl *>(t)));
+  enter_thread();
+  __atomic_store_n(&tls.freed, tls.freed + 1, __ATOMIC_RELAXED);
+  c10::raw::intrusive_ptr::decref(reinterpret_cast<at::TensorImpl *>(t));
 }
 
 bool plain(const at::TensorImpl &t) { return t.layout() == at::kStrided && !t.is_python_dispatch(); }
@@ -137,7 +132,12 @@ extern "C" {
 void FreeTensor(Tensor t) { free_one(t); }
 
 void FreeTensors(const Tensor *t, int64_t n) {
-  for (int64_t i = 0; i < n; i++) free_one(t[i]);
+  // The objects have mostly left the caches by now; each is fetched while those before are freed.
+  constexpr int64_t kAhead = 4;
+  for (int64_t i = 0; i < n; i++) {
+    if (i + kAhead < n) __builtin_prefetch(t[i + kAhead], 1);
+    free_one(t[i]);
+  }
 }
 
 Tensor RetainTensor(Tensor t) {
@@ -284,6 +284,12 @@ void FreeStorage(Storage s) {
   if (s == nullptr) return;
   at::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim(
       reinterpret_cast<c10::StorageImpl *>(s)));
+}
+
+void FreeGenerator(Generator g) {
+  if (g == nullptr) return;
+  at::Generator(c10::intrusive_ptr<c10::GeneratorImpl>::reclaim(
+      reinterpret_cast<c10::GeneratorImpl *>(g)));
 }
 
 }  // extern "C"

@@ -31,8 +31,10 @@ struct OutTensors {
 inline int64_t meta_of(Tensor t) {
   if (t == nullptr) return 0;
   auto *impl = reinterpret_cast<c10::TensorImpl *>(t);
-  if (impl->requires_grad() || !impl->has_storage()) return kOwnFinalizer;
-  return impl->unsafe_storage().unsafeGetStorageImpl()->nbytes() > kSlabBytes ? kOwnFinalizer : 0;
+  // unsafe_storage, because has_storage is virtual: what has its storage elsewhere counts as big.
+  const c10::Storage &storage = impl->unsafe_storage();
+  if (!storage || storage.nbytes() > kSlabBytes) return kOwnFinalizer;
+  return impl->requires_grad() ? kOwnFinalizer : 0;
 }
 
 inline void describe(OutTensor &t) { t.meta = meta_of(t.handle); }

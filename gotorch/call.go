@@ -4,8 +4,8 @@ package gotorch
 #include <cgotorch.h>
 // cgo checks what a pointer argument points to, and would call these with heap memory in case C
 // kept or called something. They do neither.
-#cgo noescape cgotorch_call
-#cgo nocallback cgotorch_call
+#cgo noescape cgotorch_run
+#cgo nocallback cgotorch_run
 */
 import "C"
 
@@ -38,9 +38,20 @@ func call(op opID, block unsafe.Pointer) {
 		callSlow(op, block)
 		return
 	}
-	if err := C.cgotorch_call(C.int64_t(op), (*C.struct_cgotorch_block)(block)); err != nil {
-		panicC(op.String(), unsafe.Pointer(err))
+	C.cgotorch_run(C.int64_t(op), (*C.struct_cgotorch_block)(block))
+	if failed(block) {
+		panicBlock(op, block)
 	}
+}
+
+// failed reports whether the first word of a block is an error.
+func failed(block unsafe.Pointer) bool { return *(*uintptr)(block)&1 != 0 }
+
+//go:noinline
+func panicBlock(op opID, block unsafe.Pointer) {
+	err := unsafe.Add(*(*unsafe.Pointer)(block), -1)
+	*(*unsafe.Pointer)(block) = nil
+	panicC(op.String(), err)
 }
 
 // callBack is call for what may call back into Go, such as backward and operators written in Go.
@@ -48,11 +59,11 @@ func callBack(op opID, block unsafe.Pointer) {
 	if attention.Load() != 0 {
 		drainSome()
 	}
-	counted := enterC()
-	err := C.cgotorch_call_back(C.int64_t(op), (*C.struct_cgotorch_block)(block))
-	leaveC(counted)
-	if err != nil {
-		panicC(op.String(), unsafe.Pointer(err))
+	state := enterBack()
+	C.cgotorch_run_back(C.int64_t(op), (*C.struct_cgotorch_block)(block))
+	leaveBack(state)
+	if failed(block) {
+		panicBlock(op, block)
 	}
 }
 
@@ -62,10 +73,10 @@ func callBack(op opID, block unsafe.Pointer) {
 func callSlow(op opID, block unsafe.Pointer) {
 	drainSome()
 	counted := enterC()
-	err := C.cgotorch_call(C.int64_t(op), (*C.struct_cgotorch_block)(block))
+	C.cgotorch_run(C.int64_t(op), (*C.struct_cgotorch_block)(block))
 	leaveC(counted)
-	if err != nil {
-		panicC(op.String(), unsafe.Pointer(err))
+	if failed(block) {
+		panicBlock(op, block)
 	}
 }
 

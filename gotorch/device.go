@@ -105,6 +105,8 @@ func (t DeviceType) String() string {
 	return deviceTypes[t]
 }
 
+func (d Device) required(op opID, arg string) int64 { return requiredEnum(d, op, arg) }
+
 func deviceOf(d C.Device) Device { return (Device(d._type)+1)<<16 | (Device(d.index) + 1) }
 
 // CUDAIsAvailable reports whether tensors can be made on a GPU. The first call loads PyTorch's CUDA

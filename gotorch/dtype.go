@@ -224,11 +224,13 @@ func (d DType) ToComplex() DType {
 func (d DType) Promote(other DType) DType { return PromoteTypes(d, other) }
 
 // required returns d as it travels in an argument block; it panics if d is not given.
-func (d DType) required(op opID, arg string) int64 {
-	if d == 0 {
-		panic(&Error{op.String(), TypeError, "argument '" + arg + "' is the zero DType, where a dtype is required"})
+func (d DType) required(op opID, arg string) int64 { return requiredEnum(d, op, arg) }
+
+func requiredEnum[E DType | Device | Layout | MemoryFormat](e E, op opID, arg string) int64 {
+	if e == 0 {
+		panic(&Error{op.String(), TypeError, "argument '" + arg + "' is not given, and has no default"})
 	}
-	return int64(d)
+	return int64(e)
 }
 
 // DefaultDType returns the dtype of floating point tensors where none is given: Float32 unless

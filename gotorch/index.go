@@ -13,6 +13,7 @@ import "C"
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"runtime"
 	"slices"
 	"unsafe"
@@ -153,18 +154,22 @@ func Mask(mask Tensor) IndexTerm { return indexMask{mask} }
 // dimensions, a mask of another shape, and index tensors that cannot be broadcast; ValueError for a
 // step that is not positive.
 func (t Tensor) Index(terms ...IndexTerm) Tensor {
-	var blk struct {
-		scope unsafe.Pointer
-		self  unsafe.Pointer
-		terms unsafe.Pointer
-		n     int64
-		out   outTensor
+	self := t.use(getName, "self")
+	var blk itemBlock
+	if n := len(terms); n <= fewTerms {
+		var buf [fewTerms]indexTerm
+		for i, term := range terms {
+			buf[i] = convertTerm(term, getName, i)
+		}
+		getItem(self, &buf[0], n, &blk)
+	} else {
+		checkTerms(getName, n)
+		var buf [maxTerms]indexTerm
+		for i, term := range terms {
+			buf[i] = convertTerm(term, getName, i)
+		}
+		getItem(self, &buf[0], n, &blk)
 	}
-	var buf [indexBuf]indexTerm
-	ts := convertTerms(buf[:0], terms, opIndex)
-	blk.self = t.use(opIndex, "self")
-	blk.terms, blk.n = unsafe.Pointer(unsafe.SliceData(ts)), int64(len(ts))
-	callIndex(opIndex, unsafe.Pointer(&blk))
 	runtime.KeepAlive(t.T)
 	keepTerms(terms)
 	return newTensor(&blk.out, blk.scope)
@@ -178,52 +183,67 @@ func (t Tensor) Index(terms ...IndexTerm) Tensor {
 // It panics with an *Error as [Tensor.Index] does, and with the kind RuntimeError where the value
 // does not fit.
 func (t Tensor) IndexPut(value Scalar, terms ...IndexTerm) Tensor {
-	t.indexPut(value, terms, false)
+	t.put(value, terms, false)
 	return t
 }
 
 // IndexPutAccumulate is Python's t[terms] += value, except that an element that index tensors name
 // more than once is added to each time. It returns t. Value and errors are as in [Tensor.IndexPut].
 func (t Tensor) IndexPutAccumulate(value Scalar, terms ...IndexTerm) Tensor {
-	t.indexPut(value, terms, true)
+	t.put(value, terms, true)
 	return t
 }
 
-func (t Tensor) indexPut(value Scalar, terms []IndexTerm, accumulate bool) {
-	var blk struct {
-		scope      unsafe.Pointer
-		self       unsafe.Pointer
-		terms      unsafe.Pointer
-		n          int64
-		value      unsafe.Pointer
-		scalar     cScalar
-		accumulate int64
-	}
-	var buf [indexBuf]indexTerm
-	ts := convertTerms(buf[:0], terms, opIndexPut)
-	blk.self = t.use(opIndexPut, "self")
-	blk.terms, blk.n = unsafe.Pointer(unsafe.SliceData(ts)), int64(len(ts))
+func (t Tensor) put(value Scalar, terms []IndexTerm, accumulate bool) {
+	self := t.use(putName, "self")
+	var what itemValue
 	tensor, isTensor := value.(Tensor)
 	if isTensor {
-		blk.value = tensor.use(opIndexPut, "value")
+		what.tensor = tensor.use(putName, "value")
 	} else {
 		var ok bool
-		if blk.scalar, ok = convertScalar(value); !ok {
-			panic(badScalar(value, opIndexPut, "value"))
+		if what.scalar, ok = convertScalar(value); !ok {
+			panic(badValue(reflect.TypeOf(value)))
 		}
 	}
-	blk.accumulate = boolInt(accumulate)
-	callIndexPut(opIndexPut, unsafe.Pointer(&blk))
+	what.accumulate = boolInt(accumulate)
+	if n := len(terms); n <= fewTerms {
+		var buf [fewTerms]indexTerm
+		for i, term := range terms {
+			buf[i] = convertTerm(term, putName, i)
+		}
+		setItem(self, &buf[0], n, &what)
+	} else {
+		checkTerms(putName, n)
+		var buf [maxTerms]indexTerm
+		for i, term := range terms {
+			buf[i] = convertTerm(term, putName, i)
+		}
+		setItem(self, &buf[0], n, &what)
+	}
 	runtime.KeepAlive(t.T)
 	runtime.KeepAlive(tensor.T)
 	keepTerms(terms)
 }
 
-// The ops' names in errors.
+// The names of the operations in errors.
 const (
-	opIndex    = "index"
-	opIndexPut = "index_put_"
+	getName = "index"
+	putName = "index_put_"
 )
+
+// Converted terms lie in arrays of fixed length, because then nothing escapes: an index costs no heap
+// allocation.
+const (
+	fewTerms = 6
+	maxTerms = 64
+)
+
+func checkTerms(op string, n int) {
+	if n > maxTerms {
+		panic(&Error{op, IndexError, fmt.Sprintf("an index has at most %d terms, not %d", maxTerms, n)})
+	}
+}
 
 // indexTerm is the C ABI's IndexTerm.
 type indexTerm struct {
@@ -232,36 +252,39 @@ type indexTerm struct {
 	of                unsafe.Pointer
 }
 
-// indexBuf is how many terms are converted without an allocation.
-const indexBuf = 6
+// itemBlock receives what cgotorch_get_item returns.
+type itemBlock struct {
+	scope unsafe.Pointer
+	out   outTensor
+}
 
-// convertTerms appends the C forms of terms.
-func convertTerms(to []indexTerm, terms []IndexTerm, op string) []indexTerm {
-	for i, term := range terms {
-		var c indexTerm
-		switch v := term.(type) {
-		case indexAt:
-			c.kind, c.start = C.IndexAt, int64(v)
-		case indexSlice:
-			c.kind, c.start, c.stop, c.step = C.IndexSlice, v.start, v.stop, v.step
-		case indexWord:
-			c.kind = int64(v)
-		case indexBool:
-			c.kind, c.start = C.IndexBool, boolInt(bool(v))
-		case Tensor:
-			c.kind, c.of = C.IndexTensor, v.useTerm(op, i)
-		case indexMask:
-			c.kind, c.of = C.IndexMask, v.mask.useTerm(op, i)
-		case indexInts:
-			c.kind, c.start, c.of = C.IndexInts, int64(len(v)), unsafe.Pointer(unsafe.SliceData(v))
-		case indexBools:
-			c.kind, c.start, c.of = C.IndexBools, int64(len(v)), unsafe.Pointer(unsafe.SliceData(v))
-		default:
-			panic(badTerm(op, i))
-		}
-		to = append(to, c)
+// itemValue is the C ABI's ItemValue.
+type itemValue struct {
+	tensor     unsafe.Pointer
+	scalar     cScalar
+	accumulate int64
+}
+
+func convertTerm(term IndexTerm, op string, i int) indexTerm {
+	switch v := term.(type) {
+	case indexAt:
+		return indexTerm{kind: C.IndexAt, start: int64(v)}
+	case indexSlice:
+		return indexTerm{kind: C.IndexSlice, start: v.start, stop: v.stop, step: v.step}
+	case indexWord:
+		return indexTerm{kind: int64(v)}
+	case indexBool:
+		return indexTerm{kind: C.IndexBool, start: boolInt(bool(v))}
+	case Tensor:
+		return indexTerm{kind: C.IndexTensor, of: v.useTerm(op, i)}
+	case indexMask:
+		return indexTerm{kind: C.IndexMask, of: v.mask.useTerm(op, i)}
+	case indexInts:
+		return indexTerm{kind: C.IndexInts, start: int64(len(v)), of: unsafe.Pointer(unsafe.SliceData(v))}
+	case indexBools:
+		return indexTerm{kind: C.IndexBools, start: int64(len(v)), of: unsafe.Pointer(unsafe.SliceData(v))}
 	}
-	return to
+	panic(badTerm(op, i))
 }
 
 func (t Tensor) useTerm(op string, i int) unsafe.Pointer {
@@ -278,35 +301,47 @@ func badTerm(op string, i int) *Error {
 	return &Error{op, TypeError, fmt.Sprintf("argument 'terms[%d]' is nil, where an IndexTerm is required", i)}
 }
 
+//go:noinline
+func badValue(t reflect.Type) *Error {
+	if t == nil {
+		return &Error{putName, TypeError, "argument 'value' is nil, where a number or a Tensor is required"}
+	}
+	return &Error{putName, TypeError, "argument 'value' must be a Tensor or a Go integer, float, complex or bool, not " + t.String()}
+}
+
 // keepTerms keeps alive what terms point to.
 func keepTerms(terms []IndexTerm) { runtime.KeepAlive(unsafe.SliceData(terms)) }
 
-func callIndex(op string, blk unsafe.Pointer) {
-	var err *C.char
-	if attention.Load() != 0 {
-		drainSome()
-		counted := enterC()
-		err = C.cgotorch_get_item((*C.struct_cgotorch_block)(blk))
+func getItem(self unsafe.Pointer, terms *indexTerm, n int, blk *itemBlock) {
+	slow := attention.Load() != 0
+	counted := slow && beforeSlow()
+	err := C.cgotorch_get_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(terms)), C.int64_t(n),
+		(*C.struct_cgotorch_block)(unsafe.Pointer(blk)))
+	if slow {
 		leaveC(counted)
-	} else {
-		err = C.cgotorch_get_item((*C.struct_cgotorch_block)(blk))
 	}
 	if err != nil {
-		panicC(op, unsafe.Pointer(err))
+		panicC(getName, unsafe.Pointer(err))
 	}
 }
 
-func callIndexPut(op string, blk unsafe.Pointer) {
-	var err *C.char
-	if attention.Load() != 0 {
-		drainSome()
-		counted := enterC()
-		err = C.cgotorch_set_item((*C.struct_cgotorch_block)(blk))
+func setItem(self unsafe.Pointer, terms *indexTerm, n int, value *itemValue) {
+	slow := attention.Load() != 0
+	counted := slow && beforeSlow()
+	err := C.cgotorch_set_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(terms)), C.int64_t(n),
+		(*C.ItemValue)(unsafe.Pointer(value)))
+	if slow {
 		leaveC(counted)
-	} else {
-		err = C.cgotorch_set_item((*C.struct_cgotorch_block)(blk))
 	}
 	if err != nil {
-		panicC(op, unsafe.Pointer(err))
+		panicC(putName, unsafe.Pointer(err))
 	}
+}
+
+// beforeSlow does what callSlow does before a call.
+//
+//go:noinline
+func beforeSlow() bool {
+	drainSome()
+	return enterC()
 }

@@ -25,6 +25,8 @@ func (l Layout) String() string {
 	return "torch." + names[l]
 }
 
+func (l Layout) required(op opID, arg string) int64 { return requiredEnum(l, op, arg) }
+
 // MemoryFormat is the order of a dense tensor's dimensions in memory. The zero MemoryFormat means
 // "not given".
 type MemoryFormat int8
@@ -45,3 +47,5 @@ func (f MemoryFormat) String() string {
 	}
 	return "torch." + names[f]
 }
+
+func (f MemoryFormat) required(op opID, arg string) int64 { return requiredEnum(f, op, arg) }

@@ -103,6 +103,7 @@ func SetTensorFinalizer(p *unsafe.Pointer) {
 			return // closed by hand
 		}
 		*p = nil
+		forget(p)
 		dead.mutex.Lock()
 		dead.handles = append(dead.handles, h)
 		dead.mutex.Unlock()
@@ -118,9 +119,7 @@ func (t Tensor) Close() {
 		return
 	}
 	if h := atomic.SwapPointer(t.T, nil); h != nil {
-		if recording.Load() {
-			forget(t.T)
-		}
+		forget(t.T)
 		C.FreeTensor(C.Tensor(h))
 	}
 }

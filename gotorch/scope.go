@@ -195,7 +195,10 @@ func (s *ScopeHandle) leaveSlow() {
 	}
 	own := make([]unsafe.Pointer, len(s.own))
 	for i, w := range s.own {
-		own[i], *w.word = *w.word, nil
+		if own[i] = *w.word; own[i] != nil {
+			*w.word = nil
+			forget(w.word)
+		}
 	}
 	freeHandles(own)
 	hs := s.slab.handles[s.start:s.slab.used]

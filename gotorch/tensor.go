@@ -132,13 +132,6 @@ func (t Tensor) flag(op string, bit C.int32_t) bool {
 // IsContiguous reports whether t's elements lie in memory row by row, without gaps.
 func (t Tensor) IsContiguous() bool { return t.flag("IsContiguous", C.TensorContiguous) }
 
-// StorageOffset returns how many elements into its storage t begins.
-func (t Tensor) StorageOffset() int64 {
-	i := t.info("StorageOffset")
-	runtime.KeepAlive(t.T)
-	return int64(i.storage_offset)
-}
-
 // UseCount returns the number of references to the tensor that t is a handle of: Go's own handle,
 // and those that libtorch's autograd holds.
 func (t Tensor) UseCount() int {

@@ -108,3 +108,37 @@ func givePlace() {
 		runtime.Gosched()
 	}
 }
+
+// enterBack is enterC for a call that may call back into Go; it locks the goroutine to its thread.
+func enterBack() (state backState) {
+	runtime.LockOSThread()
+	state.counted = enterC()
+	state.outer = C.cgotorch_swap_word(C.int64_t(boolInt(state.counted)))
+	return state
+}
+
+type backState struct {
+	counted bool
+	outer   C.int64_t
+}
+
+func leaveBack(state backState) {
+	C.cgotorch_swap_word(state.outer)
+	leaveC(state.counted)
+	runtime.UnlockOSThread()
+}
+
+// leaveForGo is called first in a function that C calls: while Go code runs, which may wait for
+// other goroutines, the place of the C call around it goes to others. Call what it returns last.
+func leaveForGo() (back func()) {
+	counted := C.cgotorch_swap_word(0)
+	leaveC(counted != 0)
+	return func() {
+		if counted != 0 {
+			if inC.now.Add(1) > inC.limit {
+				waitForPlace()
+			}
+			C.cgotorch_swap_word(counted)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import pytest
 
 from pytorch_bridge import build, toolchain
 from pytorch_bridge.build import Build, CompileError, Settings
+from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
 
@@ -52,6 +53,22 @@ def test_build_compiles_only_what_changed_in_content(sources, settings, capsys):
     (sources / "two.cc").write_text("int hidden() { return 2; }\n")
     assert compiled(settings, capsys) == ["two.cc"]
     assert ctypes.CDLL(str(settings.library)).answer() == 43
+
+
+def test_go_compiles_again_when_a_header_changes(sources, settings):
+    package = sources.parent / "gotorch"
+    package.mkdir()
+    (sources.parent / "go.mod").write_text("module example.org\n\ngo 1.26.0\n")
+    (package / "answer.go").write_text(
+        "package gotorch\n\n// #cgo CFLAGS: -I${SRCDIR}/../cgotorch\n"
+        '// #include <answer.h>\nimport "C"\n\nfunc Answer() int { return C.ANSWER }\n'
+    )
+    Build(settings, jobs=2).run()
+    assert run_go("build", "./gotorch", cwd=sources.parent).returncode == 0
+    (sources / "answer.h").write_text("#define QUESTION 6\n")
+    (sources / "one.cc").unlink()
+    Build(settings, jobs=2).run()
+    assert "ANSWER" in run_go("build", "./gotorch", cwd=sources.parent).stderr
 
 
 def test_library_exports_only_what_is_marked(sources, settings):

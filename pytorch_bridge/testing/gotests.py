@@ -40,9 +40,10 @@ _HAS_OUTPUT = re.compile(r"^\s*// (Unordered )?[Oo]utput:", re.M)
 def run_go(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     """Runs `go` as the build does, and returns its output as text."""
     go = toolchain.find_go()
-    full = {**os.environ, **toolchain.go_environment(go), **env}
     command = [str(go.path), *arguments]
-    return subprocess.run(command, cwd=cwd, env=full, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True
+    )
 
 
 @functools.cache
@@ -91,7 +92,6 @@ class PackageRun:
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, **toolchain.go_environment(go)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -195,6 +195,11 @@ class GoFile(pytest.File):
                 package=package,
                 line=text.count("\n", 0, match.start()),
             )
+
+
+def pytest_configure() -> None:
+    """Gives every test the Go that the build uses."""
+    os.environ.update(toolchain.go_environment(toolchain.find_go()))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

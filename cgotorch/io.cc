@@ -1,0 +1,469 @@
+// io.cc: tensors in safetensors files. safetensors.cc knows the header; this file moves the data.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_ops.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/Storage.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <unordered_set>
+
+#include "internal.h"
+#include "safetensors.h"
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+namespace cgotorch {
+namespace {
+
+using safetensors::Entry;
+using safetensors::Header;
+
+struct Format {
+  const char *name;
+  at::ScalarType dtype;
+};
+constexpr Format kFormats[] = {
+    {"BOOL", at::kBool},
+    {"U8", at::kByte},
+    {"I8", at::kChar},
+    {"F8_E5M2", at::kFloat8_e5m2},
+    {"F8_E4M3", at::kFloat8_e4m3fn},
+    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+    {"F8_E8M0", at::kFloat8_e8m0fnu},
+    {"F4", at::kFloat4_e2m1fn_x2},
+    {"I16", at::kShort},
+    {"U16", at::kUInt16},
+    {"F16", at::kHalf},
+    {"BF16", at::kBFloat16},
+    {"I32", at::kInt},
+    {"U32", at::kUInt32},
+    {"F32", at::kFloat},
+    {"C64", at::kComplexFloat},
+    {"I64", at::kLong},
+    {"U64", at::kUInt64},
+    {"F64", at::kDouble},
+};
+
+// One element of this dtype is two of the format's.
+bool packed(at::ScalarType t) { return t == at::kFloat4_e2m1fn_x2; }
+
+[[noreturn]] void throw_errno(const std::string &path, const char *what) {
+  const int e = errno;
+  const char *kind = e == ENOENT   ? "FileNotFoundError"
+                     : e == EACCES ? "PermissionError"
+                     : e == EISDIR ? "IsADirectoryError"
+                                   : "OSError";
+  throw Failure{kind, std::string(what) + " " + path + ": " + std::strerror(e)};
+}
+
+class File {
+ public:
+  File(std::string path, int flags, mode_t mode = 0)
+      : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, mode)) {
+    if (fd_ < 0) throw_errno(path_, (flags & O_ACCMODE) == O_RDONLY ? "open" : "create");
+  }
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  int fd() const { return fd_; }
+  const std::string &path() const { return path_; }
+
+  struct stat stat() const {
+    struct stat s;
+    if (fstat(fd_, &s) != 0) throw_errno(path_, "stat");
+    return s;
+  }
+  void write(const void *data, size_t n) {
+    for (const char *p = static_cast<const char *>(data); n > 0;) {
+      const ssize_t done = ::write(fd_, p, std::min<size_t>(n, SSIZE_MAX));
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) throw_errno(path_, "write");
+      p += done;
+      n -= static_cast<size_t>(done);
+    }
+  }
+  void read(void *data, size_t n, uint64_t offset) const {
+    for (char *p = static_cast<char *>(data); n > 0;) {
+      const ssize_t done = pread(fd_, p, std::min<size_t>(n, SSIZE_MAX), static_cast<off_t>(offset));
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) throw_errno(path_, "read");
+      if (done == 0) throw Failure{"ValueError", path_ + ": the file became shorter while it was read"};
+      p += done;
+      offset += static_cast<uint64_t>(done);
+      n -= static_cast<size_t>(done);
+    }
+  }
+  void sync() {
+    if (fsync(fd_) != 0) throw_errno(path_, "sync");
+  }
+  // Some file systems report a full disk only here.
+  void finish() {
+    const int fd = fd_;
+    fd_ = -1;
+    if (close(fd) != 0) throw_errno(path_, "close");
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+// Saving ---------------------------------------------------------------------------------------
+
+at::Tensor plain_cpu(const at::Tensor &t, const std::string &name) {
+  if (t.layout() != at::kStrided || t.is_quantized() || t.is_meta() || t.is_nested())
+    throw Failure{"NotImplementedError",
+                  "tensor '" + name + "' is " +
+                      (t.is_quantized() ? "quantised"
+                       : t.is_meta()    ? "on the meta device"
+                       : t.is_nested()  ? "nested"
+                                        : "sparse") +
+                      ", which a safetensors file cannot hold"};
+  return t.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
+Entry describe(const std::string &name, const at::Tensor &t) {
+  const auto *format = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                    [&](const Format &f) { return f.dtype == t.scalar_type(); });
+  if (format == std::end(kFormats))
+    throw Failure{"NotImplementedError", "tensor '" + name + "' has dtype " +
+                                             c10::toString(t.scalar_type()) +
+                                             ", which a safetensors file cannot hold"};
+  Entry e;
+  e.name = name;
+  e.dtype = format->name;
+  e.shape = t.sizes().vec();
+  if (packed(t.scalar_type())) {
+    if (e.shape.empty())
+      throw Failure{"NotImplementedError", "tensor '" + name + "' is a packed scalar"};
+    e.shape.back() *= 2;
+  }
+  return e;
+}
+
+void write_tensors(File &file, const char *const *names, const Tensor *tensors, int64_t n,
+                   const char *const *metadata, int64_t n_metadata) {
+  struct Item {
+    Entry entry;
+    at::Tensor data;
+  };
+  std::vector<Item> items;
+  std::unordered_set<std::string> seen{"__metadata__"};
+  for (int64_t i = 0; i < n; i++) {
+    const std::string name(str(names[i], "names"));
+    if (!seen.insert(name).second)
+      throw Failure{"ValueError", name == "__metadata__"
+                                      ? "a tensor cannot be named '__metadata__'"
+                                      : "two tensors are named '" + name + "'"};
+    const at::Tensor &t = in(tensors[i], names[i]);
+    at::Tensor data = plain_cpu(t, name);
+    items.push_back({describe(name, data), std::move(data)});
+  }
+  // Wide elements first, so that each tensor is aligned without padding.
+  std::sort(items.begin(), items.end(), [](const Item &a, const Item &b) {
+    if (a.data.itemsize() != b.data.itemsize()) return a.data.itemsize() > b.data.itemsize();
+    return a.entry.name < b.entry.name;
+  });
+  Header header;
+  for (int64_t i = 0; i < n_metadata; i++)
+    header.metadata.emplace_back(str(metadata[2 * i], "metadata"),
+                                 str(metadata[2 * i + 1], "metadata"));
+  uint64_t at = 0;
+  for (Item &item : items) {
+    item.entry.begin = at;
+    at += item.data.nbytes();
+    item.entry.end = at;
+    header.entries.push_back(item.entry);
+  }
+  const std::string head = safetensors::format(header);
+  if (head.size() - 8 > safetensors::kMaxHeader)
+    throw Failure{"ValueError", "names and metadata take more than the format's 100 MB"};
+  file.write(head.data(), head.size());
+  for (const Item &item : items) file.write(item.data.const_data_ptr(), item.data.nbytes());
+}
+
+// Writes a file under another name beside path and moves it there when it is complete.
+void replace_file(std::string path, const std::function<void(File &)> &fill) {
+  // A link is kept, and the file that it points to replaced.
+  if (char *real = realpath(path.c_str(), nullptr)) {
+    path = real;
+    std::free(real);
+  }
+  struct stat old;
+  const bool exists = stat(path.c_str(), &old) == 0;
+  if (exists && S_ISDIR(old.st_mode)) {
+    errno = EISDIR;
+    throw_errno(path, "create");
+  }
+  if (exists && !S_ISREG(old.st_mode)) {  // a device or a pipe
+    File file(path, O_WRONLY);
+    fill(file);
+    return file.finish();
+  }
+  static std::atomic<uint64_t> count{0};
+  const std::string part =
+      path + "." + std::to_string(getpid()) + "-" + std::to_string(++count) + ".part";
+  File file(part, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  try {
+    if (exists && fchmod(file.fd(), old.st_mode & 07777) != 0) throw_errno(part, "chmod");
+    fill(file);
+    file.sync();
+    file.finish();
+    if (rename(part.c_str(), path.c_str()) != 0) throw_errno(path, "create");
+  } catch (...) {
+    unlink(part.c_str());
+    throw;
+  }
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = open(folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) {  // so that the new name survives a crash; not every file system can
+    fsync(fd);
+    close(fd);
+  }
+}
+
+// Loading --------------------------------------------------------------------------------------
+
+// A window on a file. Pages that are written to become private copies.
+class Mapping {
+ public:
+  Mapping(const File &file, uint64_t offset, uint64_t n) : size_(n) {
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    skip_ = offset % page;
+    base_ = mmap(nullptr, n + skip_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.fd(),
+                 static_cast<off_t>(offset - skip_));
+    if (base_ == MAP_FAILED) throw_errno(file.path(), "map");
+  }
+  Mapping(const Mapping &) = delete;
+  Mapping &operator=(const Mapping &) = delete;
+  ~Mapping() { munmap(base_, size_ + skip_); }
+
+  char *data() const { return static_cast<char *>(base_) + skip_; }
+
+ private:
+  void *base_;
+  uint64_t size_;
+  uint64_t skip_;
+};
+
+using MappingPtr = std::shared_ptr<Mapping>;
+
+// n bytes of a mapping, which lives as long as the storage.
+at::Storage window(const MappingPtr &mapping, uint64_t offset, uint64_t n) {
+  char *data = mapping->data() + offset;
+  at::DataPtr ptr(data, new MappingPtr(mapping), [](void *p) { delete static_cast<MappingPtr *>(p); },
+                  at::kCPU);
+  return at::Storage(at::Storage::use_byte_size_t(), n, std::move(ptr), /*allocator=*/nullptr,
+                     /*resizable=*/false);
+}
+
+// at::empty; its own header takes longer to compile than the rest of this file.
+at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::_ops::empty_memory_format::call(c10::fromIntArrayRefSlow(shape), dtype, at::kStrided,
+                                             at::Device(at::kCPU), false, std::nullopt);
+}
+
+// The dtype and shape of an entry, checked against the bytes that it has.
+std::pair<at::ScalarType, std::vector<int64_t>> type_of(const Entry &e) {
+  const auto fail = [&](const std::string &what) {
+    throw safetensors::Malformed{"tensor '" + e.name + "' " + what};
+  };
+  const auto *format = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                    [&](const Format &f) { return e.dtype == f.name; });
+  if (format == std::end(kFormats))
+    throw Failure{"NotImplementedError",
+                  "tensor '" + e.name + "' has dtype '" + e.dtype + "', which this torch lacks"};
+  std::vector<int64_t> shape = e.shape;
+  if (packed(format->dtype)) {
+    if (shape.empty() || shape.back() % 2 != 0) fail("has an odd number of half-byte elements");
+    shape.back() /= 2;
+  }
+  // As for strides, a size of zero counts as one, so that nothing can overflow later.
+  int64_t numel = 1, nbytes = static_cast<int64_t>(c10::elementSize(format->dtype));
+  for (const int64_t d : shape) {
+    if (__builtin_mul_overflow(numel, d, &numel) ||
+        __builtin_mul_overflow(nbytes, std::max<int64_t>(d, 1), &nbytes))
+      fail("is too large");
+  }
+  if (numel == 0) nbytes = 0;
+  if (static_cast<uint64_t>(nbytes) != e.end - e.begin) fail("has a size that does not fit its shape");
+  return {format->dtype, std::move(shape)};
+}
+
+// The arrays that a caller gets; frees what is there when building them fails.
+class Builder {
+ public:
+  explicit Builder(const Header &h) {
+    file_.names = array<const char *>(h.entries.size());
+    file_.tensors = array<Tensor>(h.entries.size());
+    file_.metadata = array<const char *>(2 * h.metadata.size());
+    for (const auto &[key, value] : h.metadata) {
+      const auto i = 2 * file_.n_metadata++;
+      file_.metadata[i] = copy(key);
+      file_.metadata[i + 1] = copy(value);
+    }
+  }
+  Builder(const Builder &) = delete;
+  Builder &operator=(const Builder &) = delete;
+  ~Builder() { FreeTensorFile(&file_, true); }
+
+  void add(const std::string &name, at::Tensor &&t) {
+    const auto i = file_.n++;
+    file_.names[i] = copy(name);
+    file_.tensors[i] = release(std::move(t));
+  }
+  void finish(TensorFile *result) {
+    *result = file_;
+    file_ = TensorFile{};
+  }
+
+ private:
+  template <class T>
+  static T *array(size_t n) {
+    void *p = std::calloc(std::max<size_t>(n, 1), sizeof(T));
+    if (p == nullptr) throw std::bad_alloc();
+    return static_cast<T *>(p);
+  }
+  static const char *copy(const std::string &s) {
+    char *p = strdup(s.c_str());
+    if (p == nullptr) throw std::bad_alloc();
+    return p;
+  }
+  TensorFile file_{};
+};
+
+// Builds each tensor with read(entry, dtype, shape).
+template <class F>
+void build(const Header &header, TensorFile *result, F &&read) {
+  Builder builder(header);
+  for (const Entry &e : header.entries) {
+    const auto [dtype, shape] = type_of(e);
+    builder.add(e.name, read(e, dtype, shape));
+  }
+  builder.finish(result);
+}
+
+template <class F>
+const char *guard_file(const std::string &prefix, F &&f) noexcept {
+  return guard([&] {
+    try {
+      f();
+    } catch (const safetensors::Malformed &e) {
+      throw Failure{"ValueError", prefix + e.what};
+    }
+  });
+}
+
+}  // namespace
+}  // namespace cgotorch
+
+using namespace cgotorch;
+
+extern "C" {
+
+const char *SaveTensors(const char *path, const char *const *names, const Tensor *tensors,
+                        int64_t n, const char *const *metadata, int64_t n_metadata) {
+  return guard([&] {
+    enter_thread();
+    replace_file(std::string(str(path, "path")), [&](File &file) {
+      write_tensors(file, names, tensors, n, metadata, n_metadata);
+    });
+  });
+}
+
+const char *LoadTensors(const char *path, bool map, TensorFile *result) {
+  return guard_file(path == nullptr ? "" : std::string(path) + ": ", [&] {
+    const File file(std::string(str(path, "path")), O_RDONLY);
+    const struct stat s = file.stat();
+    if (S_ISDIR(s.st_mode)) {
+      errno = EISDIR;
+      throw_errno(path, "read");
+    }
+    const auto size = static_cast<uint64_t>(s.st_size);
+    if (size < 8) throw safetensors::Malformed{"the file is too short for a safetensors file"};
+    unsigned char length[8];
+    file.read(length, sizeof length, 0);
+    std::string json(safetensors::header_length(length, size), '\0');
+    file.read(json.data(), json.size(), 8);
+    const uint64_t start = 8 + json.size();
+    const Header header = safetensors::parse(json, size - start);
+
+    MappingPtr mapping;
+    if (map && size > start) mapping = std::make_shared<Mapping>(file, start, size - start);
+    build(header, result, [&](const Entry &e, at::ScalarType dtype, at::IntArrayRef shape) {
+      // Kernels want elements where their type puts them.
+      if (mapping && e.end > e.begin &&
+          reinterpret_cast<uintptr_t>(mapping->data() + e.begin) % c10::elementSize(dtype) == 0) {
+        at::Tensor t = empty({0}, dtype);
+        return t.set_(window(mapping, e.begin, e.end - e.begin), 0, shape);
+      }
+      at::Tensor t = empty(shape, dtype);
+      file.read(t.mutable_data_ptr(), e.end - e.begin, start + e.begin);
+      return t;
+    });
+  });
+}
+
+const char *ParseTensors(const void *data, int64_t n, TensorFile *result) {
+  return guard_file("", [&] {
+    if (n < 8) throw safetensors::Malformed{"the data is too short for a safetensors file"};
+    const auto *bytes = static_cast<const unsigned char *>(data);
+    const auto size = static_cast<uint64_t>(n);
+    const uint64_t length = safetensors::header_length(bytes, size);
+    const auto *base = reinterpret_cast<const char *>(bytes) + 8;
+    const Header header =
+        safetensors::parse(std::string_view(base, length), size - 8 - length);
+    build(header, result, [&](const Entry &e, at::ScalarType dtype, at::IntArrayRef shape) {
+      at::Tensor t = empty(shape, dtype);
+      if (e.end > e.begin) std::memcpy(t.mutable_data_ptr(), base + length + e.begin, e.end - e.begin);
+      return t;
+    });
+  });
+}
+
+void FreeTensorFile(TensorFile *file, bool handles) {
+  if (handles) FreeTensors(file->tensors, file->n);
+  for (int64_t i = 0; i < file->n; i++) std::free(const_cast<char *>(file->names[i]));
+  for (int64_t i = 0; i < 2 * file->n_metadata; i++)
+    std::free(const_cast<char *>(file->metadata[i]));
+  std::free(file->names);
+  std::free(file->tensors);
+  std::free(file->metadata);
+  *file = TensorFile{};
+}
+
+const char *MapFile(const char *path, int64_t offset, int64_t n, Storage *result) {
+  return guard([&] {
+    const File file(std::string(str(path, "path")), O_RDONLY);
+    const int64_t size = file.stat().st_size;
+    if (offset < 0 || n < 0 || offset > size || n > size - offset)
+      throw Failure{"ValueError", file.path() + ": the file is truncated"};
+    at::Storage storage;
+    if (n == 0) {
+      storage = at::Storage(at::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true);
+    } else {
+      storage = window(std::make_shared<Mapping>(file, static_cast<uint64_t>(offset),
+                                                 static_cast<uint64_t>(n)),
+                       0, static_cast<uint64_t>(n));
+    }
+    *result = reinterpret_cast<Storage>(storage.unsafeReleaseStorageImpl());
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,38 @@
+// thunk.cc: what thunks need that is not worth inlining.
+#include "thunk.h"
+
+#include <utility>
+
+namespace cgotorch {
+
+void describe(OutTensors &out, Tensor *data, int64_t len) {
+  // Grown in place, from the back, so that no second array is needed.
+  auto *grown = static_cast<OutTensor *>(
+      std::realloc(data, sizeof(OutTensor) * static_cast<size_t>(len > 0 ? len : 1)));
+  if (grown == nullptr) {
+    // Nothing that could be returned: what was made is freed, and the list is empty.
+    FreeTensors(data, len);
+    FreeArray(data);
+    out = {nullptr, 0};
+    return;
+  }
+  const auto *handles = reinterpret_cast<const Tensor *>(grown);
+  for (int64_t i = len; i-- > 0;) {
+    const Tensor t = handles[i];
+    grown[i] = {t, meta_of(t)};
+  }
+  out = {grown, len};
+}
+
+const char *requires_grad(Tensor &t) noexcept {
+  return guard([&] {
+    try {
+      in_mut(t, "result").requires_grad_(true);
+    } catch (...) {
+      FreeTensor(std::exchange(t, nullptr));
+      throw;
+    }
+  });
+}
+
+}  // namespace cgotorch

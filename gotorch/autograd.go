@@ -1,0 +1,290 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+#cgo noescape TensorGrad
+#cgo nocallback TensorGrad
+
+extern char *gotorch_grad_hook(void *, Tensor, Tensor *);
+extern char *gotorch_post_hook(void *, Tensor);
+
+static const char *grad_hook(void *data, Tensor grad, Tensor *result) {
+  return gotorch_grad_hook(data, grad, result);
+}
+static const char *post_hook(void *data, Tensor leaf) { return gotorch_post_hook(data, leaf); }
+
+static const char *register_hook(Tensor t, int64_t token, Hook *handle) {
+  return RegisterHook(t, grad_hook, (void *)(intptr_t)token, cgotorch_queue_token, handle);
+}
+static const char *register_post_hook(Tensor t, int64_t token, Hook *handle) {
+  return RegisterPostAccumulateGradHook(t, post_hook, (void *)(intptr_t)token,
+                                        cgotorch_queue_token, handle);
+}
+*/
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// BackwardOptions are the arguments of [Tensor.Backward] and [Backward] that have defaults.
+type BackwardOptions struct {
+	// Gradient is the gradient of the tensor itself; where it is none the tensor must have one
+	// element, and the gradient is 1. The function [Backward] has an argument for it instead.
+	Gradient Tensor
+	// RetainGraph keeps what the graph has saved, so that it can be run again. Default: CreateGraph.
+	RetainGraph *bool
+	// CreateGraph records the backward pass itself, for higher derivatives. A tensor whose Grad is
+	// part of a graph that leads to the tensor keeps itself alive until its gradient is set anew;
+	// [Grad] avoids that.
+	CreateGraph bool
+	// Inputs are the only tensors to receive a gradient. Default: all leaves.
+	Inputs []Tensor
+}
+
+// Backward adds the gradients of t to the Grad of the leaves that t was computed from, as
+// torch.Tensor.backward. It panics with a RuntimeError if t does not require grad, if the graph was
+// freed by an earlier pass, or if t has more than one element and no Gradient is given. If a hook or
+// a [Function] written in Go panics, it panics with an *Error that wraps a [CallbackPanic].
+func (t Tensor) Backward(opts ...BackwardOptions) {
+	var grads []Tensor
+	if len(opts) > 0 && opts[0].Gradient.T != nil {
+		grads = []Tensor{opts[0].Gradient}
+	}
+	backward([]Tensor{t}, grads, opts)
+}
+
+// Backward is [Tensor.Backward] for several tensors at once, as torch.autograd.backward.
+// gradTensors are their gradients; nil, or none for some, where a 1 is meant.
+func Backward(tensors, gradTensors []Tensor, opts ...BackwardOptions) {
+	if len(opts) > 0 && opts[0].Gradient.T != nil {
+		panic(&Error{"Backward", ValueError, "the gradients belong into the argument 'gradTensors', not into the option Gradient"})
+	}
+	backward(tensors, gradTensors, opts)
+}
+
+func backward(tensors, gradTensors []Tensor, opts []BackwardOptions) {
+	const op = "Backward"
+	var opt BackwardOptions
+	if len(opts) > 0 {
+		opt = opts[0]
+	}
+	checkGrads(op, "tensors", "gradTensors", len(tensors), gradTensors)
+	roots := cHandles(op, "tensors", tensors)
+	grads := cOptHandles(op, "gradTensors", gradTensors)
+	var inputs []C.Tensor
+	if opt.Inputs != nil {
+		inputs = append(make([]C.Tensor, 0, 1), cHandles(op, "Inputs", opt.Inputs)...)
+	}
+	state := enterBack()
+	err := C.Backward(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(grads), cBool(opt.RetainGraph),
+		C.bool(opt.CreateGraph), unsafe.SliceData(inputs), C.int64_t(len(inputs)))
+	leaveBack(state)
+	runtime.KeepAlive(tensors)
+	runtime.KeepAlive(gradTensors)
+	runtime.KeepAlive(opt)
+	checkBack(op, unsafe.Pointer(err))
+}
+
+// GradOptions are the arguments of [Grad] that have defaults.
+type GradOptions struct {
+	// GradOutputs are the gradients of the outputs; nil, or none for some, where a 1 is meant.
+	GradOutputs []Tensor
+	// RetainGraph keeps what the graph has saved, so that it can be run again. Default: CreateGraph.
+	RetainGraph *bool
+	// CreateGraph makes the results part of a graph, for higher derivatives.
+	CreateGraph bool
+	// AllowUnused returns none for an input that the outputs do not depend on, instead of panicking.
+	AllowUnused bool
+	// MaterializeGrads returns zeros for such an input.
+	MaterializeGrads bool
+}
+
+// Grad returns the gradients of outputs with respect to inputs, without touching any Grad, as
+// torch.autograd.grad. It panics as [Tensor.Backward] does, and with a RuntimeError if the outputs
+// do not depend on an input and the options do not allow it.
+func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
+	const op = "Grad"
+	var opt GradOptions
+	if len(opts) > 0 {
+		opt = opts[0]
+	}
+	checkGrads(op, "outputs", "GradOutputs", len(outputs), opt.GradOutputs)
+	roots := cHandles(op, "outputs", outputs)
+	of := cHandles(op, "inputs", inputs)
+	grads := cOptHandles(op, "GradOutputs", opt.GradOutputs)
+	results := make([]C.Tensor, len(inputs))
+	state := enterBack()
+	err := C.Grad(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(of), C.int64_t(len(of)),
+		unsafe.SliceData(grads), cBool(opt.RetainGraph), C.bool(opt.CreateGraph), C.bool(opt.AllowUnused),
+		C.bool(opt.MaterializeGrads), unsafe.SliceData(results))
+	leaveBack(state)
+	runtime.KeepAlive(outputs)
+	runtime.KeepAlive(inputs)
+	runtime.KeepAlive(opt)
+	checkBack(op, unsafe.Pointer(err))
+	return wrapHandles(results)
+}
+
+func checkGrads(op, of, arg string, n int, grads []Tensor) {
+	if len(grads) != 0 && len(grads) != n {
+		panic(&Error{op, RuntimeError, "argument '" + arg + "' must have as many tensors as '" + of + "', or none"})
+	}
+}
+
+// cHandles returns the handles of tensors as functions that are no generated op take them.
+func cHandles(op, arg string, ts []Tensor) []C.Tensor {
+	hs := make([]C.Tensor, len(ts))
+	for i, t := range ts {
+		hs[i] = C.Tensor(t.use(op, arg))
+	}
+	return hs
+}
+
+// cOptHandles is cHandles where tensors may be none. It returns nil for an empty list.
+func cOptHandles(op, arg string, ts []Tensor) []C.Tensor {
+	if len(ts) == 0 {
+		return nil
+	}
+	hs := make([]C.Tensor, len(ts))
+	for i, t := range ts {
+		if t.T != nil {
+			hs[i] = C.Tensor(t.use(op, arg))
+		}
+	}
+	return hs
+}
+
+func wrapHandles(hs []C.Tensor) []Tensor {
+	ts := make([]Tensor, len(hs))
+	for i, h := range hs {
+		ts[i] = wrapHandle(unsafe.Pointer(h))
+	}
+	return ts
+}
+
+func cBool(b *bool) *C.bool {
+	if b == nil {
+		return nil
+	}
+	c := C.bool(*b)
+	return &c
+}
+
+// Tensors in a graph -----------------------------------------------------------------------------------
+
+// Grad returns t's gradient: none until a backward pass has computed one. It is t's own gradient,
+// not a copy.
+func (t Tensor) Grad() Tensor {
+	var g C.Tensor
+	err := C.TensorGrad(C.Tensor(t.use("Grad", "self")), &g)
+	runtime.KeepAlive(t.T)
+	if err != nil {
+		panicC("Grad", unsafe.Pointer(err))
+	}
+	return wrapHandle(unsafe.Pointer(g))
+}
+
+// SetGrad makes grad t's gradient; none clears it. It panics with a RuntimeError if shape, dtype or
+// device do not fit t.
+func (t Tensor) SetGrad(grad Tensor) {
+	var g C.Tensor
+	if grad.T != nil {
+		g = C.Tensor(grad.use("SetGrad", "grad"))
+	}
+	err := C.TensorSetGrad(C.Tensor(t.use("SetGrad", "self")), g)
+	runtime.KeepAlive(t.T)
+	runtime.KeepAlive(grad.T)
+	if err != nil {
+		panicC("SetGrad", unsafe.Pointer(err))
+	}
+}
+
+// RequiresGrad reports whether autograd records what is done with t.
+func (t Tensor) RequiresGrad() bool { return t.flag("RequiresGrad", C.TensorRequiresGrad) }
+
+// RequiresGrad_ sets whether autograd records what is done with t: true unless an argument says
+// otherwise. It returns t. It panics with a RuntimeError if t is no leaf, or of a dtype without
+// gradients.
+func (t Tensor) RequiresGrad_(requiresGrad ...bool) Tensor {
+	on := len(requiresGrad) == 0 || requiresGrad[0]
+	err := C.TensorSetRequiresGrad(C.Tensor(t.use("RequiresGrad_", "self")), C.bool(on))
+	runtime.KeepAlive(t.T)
+	if err != nil {
+		panicC("RequiresGrad_", unsafe.Pointer(err))
+	}
+	return t
+}
+
+// IsLeaf reports whether t is where a graph begins: made by the program, or not requiring grad.
+func (t Tensor) IsLeaf() bool { return t.flag("IsLeaf", C.TensorIsLeaf) }
+
+// RetainGrad makes backward passes keep the gradient of t, which they do by themselves for leaves
+// only. It panics with a RuntimeError if t does not require grad.
+func (t Tensor) RetainGrad() {
+	err := C.RetainGradOf(C.Tensor(t.use("RetainGrad", "self")))
+	runtime.KeepAlive(t.T)
+	if err != nil {
+		panicC("RetainGrad", unsafe.Pointer(err))
+	}
+}
+
+// GradFnName returns the name of the node that made t, "AddBackward0"; "" for leaves.
+func (t Tensor) GradFnName() string {
+	name := gradFnName(t)
+	runtime.KeepAlive(t.T)
+	return name
+}
+
+// Hooks ------------------------------------------------------------------------------------------------
+
+// HookHandle is a hook that has been registered.
+type HookHandle struct {
+	h C.Hook
+}
+
+// Remove takes the hook off its tensor. Removing it twice does nothing. The hook stays when the
+// handle is dropped.
+func (h *HookHandle) Remove() {
+	C.RemoveHook(h.h)
+	runtime.KeepAlive(h)
+}
+
+// RegisterHook has fn called with the gradient of t whenever one is computed. What fn returns takes
+// the gradient's place; none leaves it. It panics with a RuntimeError if t does not require grad.
+//
+// fn runs in the goroutine that called Backward, or on a thread of libtorch for work on a GPU. A
+// panic in it ends the backward pass and comes out of Backward. fn must not hold on to t itself,
+// because then neither can ever be freed; give it what it needs of t, or remove the hook in the end.
+func (t Tensor) RegisterHook(fn func(grad Tensor) Tensor) *HookHandle {
+	c := &callback{hook: fn}
+	return register("RegisterHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {
+		return C.register_hook(h, token, handle)
+	})
+}
+
+// RegisterPostAccumulateGradHook has fn called with t after a backward pass has added to its Grad. It
+// panics with a RuntimeError if t is not a leaf that requires grad. What is said of fn at
+// [Tensor.RegisterHook] holds here too.
+func (t Tensor) RegisterPostAccumulateGradHook(fn func(leaf Tensor)) *HookHandle {
+	c := &callback{postHook: fn}
+	return register("RegisterPostAccumulateGradHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {
+		return C.register_post_hook(h, token, handle)
+	})
+}
+
+func register(op string, t Tensor, c *callback, with func(C.Tensor, C.int64_t, *C.Hook) *C.char) *HookHandle {
+	h := C.Tensor(t.use(op, "self"))
+	token := c.lend()
+	var handle C.Hook
+	err := with(h, token, &handle)
+	runtime.KeepAlive(t.T)
+	if err != nil {
+		unpin(int64(token))
+		panicC(op, unsafe.Pointer(err))
+	}
+	result := &HookHandle{handle}
+	runtime.AddCleanup(result, func(h C.Hook) { C.FreeHook(h) }, handle)
+	return result
+}

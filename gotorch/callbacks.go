@@ -1,0 +1,201 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"unsafe"
+	"weak"
+)
+
+// How libtorch calls Go.
+//
+// C holds a callback by its address, as a number that means nothing to it. The table of memory that
+// is lent to libtorch keeps the callback alive and in place, and forgets it when libcgotorch reports
+// that number as handed back: the same way that FromBlob's memory takes.
+
+// callback is a Go function that C may call.
+type callback struct {
+	hook     func(grad Tensor) Tensor
+	postHook func(leaf Tensor)
+	function *FunctionContext
+}
+
+// lend keeps c alive until C hands the token back.
+func (c *callback) lend() C.int64_t {
+	drainTokens()
+	token := int64(uintptr(unsafe.Pointer(c)))
+	pin := new(runtime.Pinner)
+	pin.Pin(c)
+	lent.mutex.Lock()
+	if lent.pins == nil {
+		lent.pins = map[int64]*runtime.Pinner{}
+	}
+	lent.pins[token] = pin
+	lent.mutex.Unlock()
+	return C.int64_t(token)
+}
+
+// Panics ---------------------------------------------------------------------------------------------
+
+// A panic in a callback becomes an error of the C++ code that called it, and travels on to the Go
+// code that called that. An error is a line of text, so what the callback panicked with waits here,
+// under a number at the end of that line.
+var panics struct {
+	mutex  sync.Mutex
+	values map[uint64]any
+	last   uint64
+}
+
+const panicMark = "\x1f"
+
+// An error may be lost, as in a C program that only prints it. Then its panic value must not stay.
+const maxPanics = 1024
+
+// report is deferred in the functions that C calls: it makes a panic the error that they return.
+func report(what string, err **C.char) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	kind, msg := RuntimeError, ""
+	switch v := v.(type) {
+	case *Error:
+		kind, msg = v.Kind, v.Msg
+		if v.Op != "" {
+			msg = v.Op + ": " + msg
+		}
+	default:
+		msg = fmt.Sprint(v)
+	}
+	msg, _, _ = strings.Cut(msg, "\n")
+	msg = strings.ReplaceAll(msg, "\x00", "")
+
+	panics.mutex.Lock()
+	if panics.values == nil {
+		panics.values = map[uint64]any{}
+	}
+	panics.last++
+	id := panics.last
+	panics.values[id] = &CallbackPanic{Value: v, Stack: debug.Stack()}
+	delete(panics.values, id-maxPanics)
+	panics.mutex.Unlock()
+	*err = C.CString(string(kind) + ": " + what + ": " + msg + panicMark + strconv.FormatUint(id, 10))
+}
+
+// CallbackPanic is what a Go function panicked with that libtorch called. The *Error that comes out
+// of the call which ran libtorch wraps it:
+//
+//	var p *gotorch.CallbackPanic
+//	if errors.As(err, &p) { ... p.Value ... }
+type CallbackPanic struct {
+	Value any
+	Stack []byte // of the goroutine, where it panicked
+}
+
+func (p *CallbackPanic) Error() string { return fmt.Sprint("panic: ", p.Value) }
+
+// Unwrap returns the value, if it is an error.
+func (p *CallbackPanic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// checkBack panics with the error of a C function that may have called Go.
+func checkBack(op string, err unsafe.Pointer) {
+	if err != nil {
+		panic(takeBackError(op, err))
+	}
+}
+
+func takeBackError(op string, err unsafe.Pointer) *Error {
+	e := takeError(op, err)
+	msg, number, marked := strings.Cut(e.Msg, panicMark)
+	if !marked {
+		return e
+	}
+	e.Msg = msg
+	id, _ := strconv.ParseUint(number, 10, 64)
+	panics.mutex.Lock()
+	value := panics.values[id]
+	delete(panics.values, id)
+	panics.mutex.Unlock()
+	if value != nil {
+		e.setCause(value.(*CallbackPanic))
+	}
+	return e
+}
+
+// causes holds what errors wrap, as long as the errors live.
+var causes sync.Map // of weak.Pointer[Error] to error
+
+func (e *Error) setCause(cause error) {
+	key := weak.Make(e)
+	causes.Store(key, cause)
+	runtime.AddCleanup(e, func(key weak.Pointer[Error]) { causes.Delete(key) }, key)
+}
+
+// Unwrap returns the [CallbackPanic] behind an error that began as a panic in a function that
+// libtorch called; nil for all other errors.
+func (e *Error) Unwrap() error {
+	cause, _ := causes.Load(weak.Make(e))
+	err, _ := cause.(error)
+	return err
+}
+
+// Functions that C calls -----------------------------------------------------------------------------
+
+// Each begins by giving up the caller's place among those that compute: user code may wait for other
+// goroutines. Tensors that come in are borrowed, so Go makes handles of its own; of those that go
+// out C becomes an owner.
+
+func borrowed(h C.Tensor) Tensor {
+	if h == nil {
+		return Tensor{}
+	}
+	return wrapHandle(unsafe.Pointer(C.RetainTensor(h)))
+}
+
+func handOut(t Tensor, op, arg string) C.Tensor {
+	if t.T == nil {
+		return nil
+	}
+	h := C.RetainTensor(C.Tensor(t.use(op, arg)))
+	runtime.KeepAlive(t.T)
+	return h
+}
+
+//export gotorch_grad_hook
+func gotorch_grad_hook(data unsafe.Pointer, grad C.Tensor, result *C.Tensor) (err *C.char) {
+	defer leaveForGo()()
+	defer report("in a hook", &err)
+	*result = handOut((*callback)(data).hook(borrowed(grad)), "hook", "result")
+	return nil
+}
+
+//export gotorch_post_hook
+func gotorch_post_hook(data unsafe.Pointer, leaf C.Tensor) (err *C.char) {
+	defer leaveForGo()()
+	defer report("in a hook", &err)
+	(*callback)(data).postHook(borrowed(leaf))
+	return nil
+}
+
+//export gotorch_backward
+func gotorch_backward(data unsafe.Pointer, context C.FunctionContext, grads *C.Tensor, nGrads C.int64_t,
+	results *C.Tensor, nResults C.int64_t) (err *C.char) {
+	ctx := (*callback)(data).function
+	defer leaveForGo()()
+	defer report("in "+ctx.name, &err)
+	ctx.backward(context, unsafe.Slice(grads, nGrads), unsafe.Slice(results, nResults))
+	return nil
+}

@@ -1,0 +1,380 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+#cgo noescape TensorFromData
+#cgo nocallback TensorFromData
+#cgo noescape TensorCopyOut
+#cgo nocallback TensorCopyOut
+
+static const char *blob_of_go(void *data, int64_t nbytes, const int64_t *sizes, int64_t ndim,
+                              ScalarType dtype, int64_t token, Tensor *result) {
+  Device cpu = {0, -1};
+  return FromBlob(data, nbytes, sizes, ndim, NULL, dtype, cpu, cgotorch_queue_token,
+                  (void *)(intptr_t)token, result);
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Element is a Go type that tensors can hold. int is int64, uint is uint64.
+type Element interface {
+	~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
+		~float32 | ~float64 | ~complex64 | ~complex128
+}
+
+var kindDTypes = [...]DType{
+	reflect.Bool: Bool, reflect.Int: Int64, reflect.Int8: Int8, reflect.Int16: Int16, reflect.Int32: Int32,
+	reflect.Int64: Int64, reflect.Uint: Uint64, reflect.Uint8: Uint8, reflect.Uint16: Uint16,
+	reflect.Uint32: Uint32, reflect.Uint64: Uint64, reflect.Float32: Float32, reflect.Float64: Float64,
+	reflect.Complex64: Complex64, reflect.Complex128: Complex128, reflect.UnsafePointer: 0,
+}
+
+// DTypeOf returns the dtype that holds T's values: Float32 for float32, Int64 for int.
+func DTypeOf[T Element]() DType { return kindDTypes[reflect.TypeFor[T]().Kind()] }
+
+// FromSlice copies data into a new CPU tensor of the given shape; without a shape, of one dimension.
+// It panics with a ValueError if the shape does not have as many elements as data.
+func FromSlice[T Element](data []T, shape ...int64) Tensor {
+	if len(shape) == 0 {
+		return fromBytes("FromSlice", unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), []int64{int64(len(data))})
+	}
+	return fromBytes("FromSlice", unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), shape)
+}
+
+// FromScalar makes a CPU tensor of no dimensions and one element.
+func FromScalar[T Element](value T) Tensor {
+	return fromBytes("FromScalar", unsafe.Pointer(&value), 1, DTypeOf[T](), nil)
+}
+
+// FromRaw copies the bits of elements into a new CPU tensor. It serves the dtypes that Go has no
+// type for, like Float16 and Float8E5M2. It panics with a ValueError if data does not fit the shape.
+func FromRaw(data []byte, dtype DType, shape ...int64) Tensor {
+	if dtype == 0 {
+		panic(&Error{"FromRaw", TypeError, "argument 'dtype' is the zero DType, where a dtype is required"})
+	}
+	if size := dtype.Size(); size > 0 && len(data)%size != 0 {
+		panic(&Error{"FromRaw", ValueError, fmt.Sprintf("%d bytes are no whole number of %s elements", len(data), dtype)})
+	}
+	return fromBytes("FromRaw", unsafe.Pointer(unsafe.SliceData(data)), len(data)/max(1, dtype.Size()), dtype, shape)
+}
+
+func fromBytes(op string, data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
+	if !fits(shape, n) {
+		panic(&Error{op, ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)})
+	}
+	var result C.Tensor
+	err := C.TensorFromData(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
+		C.ScalarType(dtype-1), &result)
+	if err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+	return wrapHandle(unsafe.Pointer(result))
+}
+
+// fits reports whether shape has n elements.
+func fits(shape []int64, n int) bool {
+	count := int64(1)
+	for _, size := range shape {
+		if size < 0 || (size != 0 && count > math.MaxInt64/size) {
+			return false
+		}
+		count *= size
+	}
+	return count == int64(n)
+}
+
+// NewTensor copies a number, or nested slices or arrays of numbers of any depth, into a new CPU tensor
+// of that shape. The dtype follows the Go type, unless opts gives one; opts may also name a device.
+// It panics with a ValueError if the slices are ragged, and with a TypeError for other types.
+//
+//	gotorch.NewTensor([][]float32{{1, 2}, {3, 4}}) // shape (2, 2)
+func NewTensor(data any, opts ...TensorOptions) Tensor {
+	v := reflect.ValueOf(data)
+	if !v.IsValid() {
+		panic(&Error{"NewTensor", TypeError, "argument 'data' is nil"})
+	}
+	var shape []int64
+	elem := v.Type()
+	for u := v; elem.Kind() == reflect.Slice || elem.Kind() == reflect.Array; elem = elem.Elem() {
+		n := 0
+		if u.IsValid() {
+			n = u.Len()
+			if n > 0 {
+				u = u.Index(0)
+			} else {
+				u = reflect.Value{}
+			}
+		}
+		shape = append(shape, int64(n))
+	}
+	dtype := DType(0)
+	if int(elem.Kind()) < len(kindDTypes) {
+		dtype = kindDTypes[elem.Kind()]
+	}
+	if dtype == 0 {
+		panic(&Error{"NewTensor", TypeError, fmt.Sprintf("argument 'data' must be numbers or nested slices of numbers, not %T", data)})
+	}
+	count := int64(1)
+	for _, n := range shape {
+		count *= n
+	}
+	buffer := make([]byte, 0, int(count)*dtype.Size())
+	buffer = appendNested(buffer, v, shape, dtype.Size(), nil)
+	t := fromBytes("NewTensor", unsafe.Pointer(unsafe.SliceData(buffer)), int(count), dtype, shape)
+	if len(opts) == 0 {
+		return t
+	}
+	opt := opts[0]
+	result := t.To(ToOptions{DType: opt.DType, Device: opt.Device, Layout: opt.Layout, PinMemory: opt.PinMemory})
+	if result.T != t.T {
+		t.Close()
+	}
+	if opt.RequiresGrad {
+		if err := C.TensorSetRequiresGrad(C.Tensor(result.use("NewTensor", "data")), true); err != nil {
+			panicC("NewTensor", unsafe.Pointer(err))
+		}
+	}
+	return result
+}
+
+// appendNested appends the elements of v, which must have the given shape. where is v's own place.
+func appendNested(buffer []byte, v reflect.Value, shape []int64, size int, where []int) []byte {
+	if len(shape) == 0 {
+		p := reflect.New(v.Type())
+		p.Elem().Set(v)
+		return append(buffer, unsafe.Slice((*byte)(p.UnsafePointer()), size)...)
+	}
+	n := v.Len()
+	if int64(n) != shape[0] {
+		panic(&Error{"NewTensor", ValueError, fmt.Sprintf("ragged data: expected %d elements%s, got %d", shape[0], at(where), n)})
+	}
+	if len(shape) == 1 && n > 0 {
+		if v.Kind() == reflect.Array && !v.CanAddr() {
+			p := reflect.New(v.Type())
+			p.Elem().Set(v)
+			v = p.Elem()
+		}
+		return append(buffer, unsafe.Slice((*byte)(v.Index(0).Addr().UnsafePointer()), n*size)...)
+	}
+	for i := range n {
+		buffer = appendNested(buffer, v.Index(i), shape[1:], size, append(where, i))
+	}
+	return buffer
+}
+
+func at(where []int) string {
+	s := ""
+	for _, i := range where {
+		s += "[" + strconv.Itoa(i) + "]"
+	}
+	if s != "" {
+		s = " at " + s
+	}
+	return s
+}
+
+// Data returns the elements of t without copying: writing to the slice writes to t. The slice must
+// not be used after t is closed; while the slice is in use, keep t in use too.
+//
+// It panics with a TypeError if T does not stand for t's dtype, with a ValueError if t is not
+// contiguous, and with a RuntimeError if t is not in CPU memory.
+func Data[T Element](t Tensor) []T {
+	i := t.info("Data")
+	if d := DType(i.dtype + 1); d != DTypeOf[T]() {
+		panic(&Error{"Data", TypeError, fmt.Sprintf("a tensor of %s cannot be seen as []%s", d, reflect.TypeFor[T]())})
+	}
+	return unsafe.Slice((*T)(t.memory("Data", &i)), int(i.numel))
+}
+
+// RawData returns the bits of t's elements without copying, as [Data] does, for any dtype.
+func RawData(t Tensor) []byte {
+	i := t.info("RawData")
+	return unsafe.Slice((*byte)(t.memory("RawData", &i)), int(i.numel*i.itemsize))
+}
+
+// memory returns where t's elements are, if they lie in CPU memory one after the other.
+func (t Tensor) memory(op string, i *C.TensorInfo) unsafe.Pointer {
+	switch d := deviceOf(i.device); {
+	case d.Type() != DeviceTypeCPU:
+		panic(&Error{op, RuntimeError, "the tensor is on " + d.String() + ", not in CPU memory"})
+	case i.flags&C.TensorContiguous == 0:
+		panic(&Error{op, ValueError, "the tensor is not contiguous: call Contiguous first"})
+	case i.flags&(C.TensorConj|C.TensorNeg) != 0:
+		panic(&Error{op, ValueError, "the tensor is lazily conjugated or negated: call ResolveConj or ResolveNeg first"})
+	}
+	var data unsafe.Pointer
+	if err := C.TensorData(C.Tensor(t.use(op, "self")), &data); err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+	runtime.KeepAlive(t.T)
+	if data == nil && i.numel > 0 {
+		panic(&Error{op, RuntimeError, "the tensor has no memory of its own"})
+	}
+	return data
+}
+
+// ToSlice copies the elements of t, row by row, into a new slice. Unlike [Data] it takes any tensor:
+// of any dtype (converting the elements), on any device, with any strides.
+func ToSlice[T Element](t Tensor) []T {
+	want := DTypeOf[T]()
+	i := t.info("ToSlice")
+	if DType(i.dtype+1) != want {
+		t = t.Detach().To(want)
+		defer t.Close()
+	}
+	out := make([]T, int(i.numel))
+	h := t.use("ToSlice", "t")
+	err := C.TensorCopyOut(C.Tensor(h), unsafe.Pointer(unsafe.SliceData(out)), C.int64_t(len(out)*want.Size()))
+	runtime.KeepAlive(t.T)
+	if err != nil {
+		panicC("ToSlice", unsafe.Pointer(err))
+	}
+	return out
+}
+
+// Item returns the only element of t, converted to T as Go converts numbers. It panics with a
+// RuntimeError if t has not exactly one element, and with a TypeError if it has an imaginary part
+// that T cannot hold.
+func Item[T Element](t Tensor) (result T) {
+	c := t.item("Item")
+	var re, im float64
+	switch c.kind {
+	case scalarFloat:
+		re = math.Float64frombits(c.a)
+	case scalarComplex:
+		re, im = math.Float64frombits(c.a), math.Float64frombits(c.b)
+	}
+	isInt := c.kind == scalarInt || c.kind == scalarUint || c.kind == scalarBool
+	v := reflect.ValueOf(&result).Elem()
+	switch v.Kind() {
+	case reflect.Complex64, reflect.Complex128:
+		switch {
+		case c.kind == scalarUint:
+			re = float64(c.a)
+		case isInt:
+			re = float64(int64(c.a))
+		}
+		v.SetComplex(complex(re, im))
+		return result
+	}
+	if im != 0 {
+		panic(&Error{"Item", TypeError, fmt.Sprintf("%v has an imaginary part, which %s cannot hold", complex(re, im), v.Type())})
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(isInt && c.a != 0 || !isInt && re != 0)
+	case reflect.Float32, reflect.Float64:
+		switch {
+		case c.kind == scalarUint:
+			re = float64(c.a)
+		case isInt:
+			re = float64(int64(c.a))
+		}
+		v.SetFloat(re)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if isInt {
+			v.SetUint(c.a)
+		} else if re < 0 {
+			v.SetUint(uint64(int64(re)))
+		} else {
+			v.SetUint(uint64(re))
+		}
+	default:
+		if isInt {
+			v.SetInt(int64(c.a))
+		} else {
+			v.SetInt(int64(re))
+		}
+	}
+	return result
+}
+
+// Memory that Go lends to libtorch ------------------------------------------------------------------
+
+// FromBlob makes a CPU tensor of data itself: both share the memory, which stays in place until
+// libtorch drops the tensor and all its views. Without a shape the tensor has one dimension. It
+// panics with a ValueError if the shape does not have as many elements as data.
+func FromBlob[T Element](data []T, shape ...int64) Tensor {
+	if len(shape) == 0 {
+		shape = []int64{int64(len(data))}
+	}
+	return fromBlob(unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), shape)
+}
+
+// lent holds the pins of memory that tensors use, by token.
+var lent struct {
+	mutex sync.Mutex
+	pins  map[int64]*runtime.Pinner
+	last  int64
+	taken atomic.Int64 // tokens taken out of libcgotorch's queue
+}
+
+var tokensQueued = (*int64)(unsafe.Pointer(C.cgotorch_tokens_queued()))
+
+func fromBlob(data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
+	if !fits(shape, n) {
+		panic(&Error{"FromBlob", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)})
+	}
+	drainTokens()
+	pin := new(runtime.Pinner)
+	if n > 0 {
+		pin.Pin(data)
+	}
+	lent.mutex.Lock()
+	if lent.pins == nil {
+		lent.pins = map[int64]*runtime.Pinner{}
+	}
+	lent.last++
+	token := lent.last
+	lent.pins[token] = pin
+	lent.mutex.Unlock()
+
+	var result C.Tensor
+	err := C.blob_of_go(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
+		C.ScalarType(dtype-1), C.int64_t(token), &result)
+	if err != nil {
+		unpin(token)
+		panicC("FromBlob", unsafe.Pointer(err))
+	}
+	return wrapHandle(unsafe.Pointer(result))
+}
+
+func unpin(token int64) {
+	lent.mutex.Lock()
+	pin := lent.pins[token]
+	delete(lent.pins, token)
+	lent.mutex.Unlock()
+	if pin != nil {
+		pin.Unpin()
+	}
+}
+
+// drainTokens unpins the memory that libtorch has dropped. It tells by a queue rather than by a call,
+// because tensors are freed in calls that must not come back into Go.
+func drainTokens() {
+	if atomic.LoadInt64(tokensQueued) == lent.taken.Load() {
+		return
+	}
+	var tokens [64]int64
+	for {
+		n := C.cgotorch_take_tokens((*C.int64_t)(&tokens[0]), C.int64_t(len(tokens)))
+		lent.taken.Add(int64(n))
+		for _, token := range tokens[:n] {
+			unpin(token)
+		}
+		if int(n) < len(tokens) {
+			return
+		}
+	}
+}

@@ -1,0 +1,185 @@
+// Package idx reads the IDX files that MNIST and its relatives (Fashion-MNIST, KMNIST, EMNIST) come
+// in: arrays of numbers of any shape behind a header of a few bytes. Files packed by gzip are
+// unpacked on the fly.
+//
+//	images, err := idx.ReadFile("train-images-idx3-ubyte.gz")
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Println(images.Type, images.Shape) // uint8 [60000 28 28]
+//	x := images.Tensor()                   // a tensor of that dtype and shape
+//
+// A file is not trusted: a header that promises more than the file holds costs no memory, and every
+// fault is a [FormatError].
+package idx
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"gotorch.dev/gotorch"
+)
+
+// Type is the type of an array's elements, with the numbers that the format gives them.
+type Type byte
+
+// The types of the format.
+const (
+	Uint8   Type = 0x08
+	Int8    Type = 0x09
+	Int16   Type = 0x0b
+	Int32   Type = 0x0c
+	Float32 Type = 0x0d
+	Float64 Type = 0x0e
+)
+
+var types = map[Type]struct {
+	dtype gotorch.DType
+	size  int
+}{
+	Uint8:   {gotorch.Uint8, 1},
+	Int8:    {gotorch.Int8, 1},
+	Int16:   {gotorch.Int16, 2},
+	Int32:   {gotorch.Int32, 4},
+	Float32: {gotorch.Float32, 4},
+	Float64: {gotorch.Float64, 8},
+}
+
+// String returns the name of the type, "uint8".
+func (t Type) String() string {
+	if known, ok := types[t]; ok {
+		return known.dtype.Name()
+	}
+	return fmt.Sprintf("type 0x%02x", byte(t))
+}
+
+// MaxBytes is the size of the largest array that is read: a gigabyte, twice the largest of MNIST's
+// relatives. A small packed file could otherwise unpack to more than the machine has.
+const MaxBytes = 1 << 30
+
+// Array is the content of a file.
+type Array struct {
+	Type  Type
+	Shape []int
+	Data  []byte // the elements row by row, in the byte order of this machine
+}
+
+// FormatError says why something is not a valid IDX file.
+type FormatError struct {
+	Path   string // "" where it was not read from a file
+	Reason string
+	Err    error // what reading failed with, if that is the reason
+}
+
+func (e *FormatError) Error() string {
+	path := e.Path
+	if path == "" {
+		path = "input"
+	}
+	return path + " is not a valid IDX file: " + e.Reason
+}
+
+func (e *FormatError) Unwrap() error { return e.Err }
+
+// ReadFile reads a file, which may be packed by gzip. It returns a *FormatError if it is no valid IDX
+// file, and an *os.PathError if it cannot be read.
+func ReadFile(path string) (*Array, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	a, err := Read(f)
+	var format *FormatError
+	if errors.As(err, &format) {
+		format.Path = path
+	}
+	return a, err
+}
+
+// Read reads an array from r to the end, unpacking it if it is packed by gzip. It returns a
+// *FormatError if r does not hold a valid IDX file.
+func Read(r io.Reader) (*Array, error) {
+	buffered := bufio.NewReader(r)
+	r = buffered
+	if head, _ := buffered.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, broken("its gzip header is damaged", err)
+		}
+		r = unpacked
+	}
+
+	var magic [4]byte
+	if _, err := io.ReadFull(r, magic[:]); err != nil {
+		return nil, broken("it ends within the first 4 bytes", err)
+	}
+	known, ok := types[Type(magic[2])]
+	if magic[0] != 0 || magic[1] != 0 || !ok {
+		return nil, broken(fmt.Sprintf("it begins with % x, not with 00 00 and a type", magic), nil)
+	}
+	a := &Array{Type: Type(magic[2]), Shape: make([]int, magic[3])}
+	size := int64(known.size)
+	for i := range a.Shape {
+		var dim [4]byte
+		if _, err := io.ReadFull(r, dim[:]); err != nil {
+			return nil, broken("it ends within its header", err)
+		}
+		n := int64(binary.BigEndian.Uint32(dim[:]))
+		a.Shape[i] = int(n)
+		// Both factors are below 2^32, so that the product cannot overflow.
+		if size *= n; size > MaxBytes {
+			return nil, broken(fmt.Sprintf("its header promises more than %d bytes, in dimensions %v", MaxBytes, a.Shape[:i+1]), nil)
+		}
+	}
+
+	// The buffer grows with what arrives, not with what the header promises.
+	var data bytes.Buffer
+	got, err := io.CopyN(&data, r, size)
+	if err != nil {
+		return nil, broken(fmt.Sprintf("its header promises %d bytes of data, and %d came", size, got), err)
+	}
+	// Also makes gzip check its checksum.
+	switch n, err := io.CopyN(io.Discard, r, 1); {
+	case n > 0:
+		return nil, broken(fmt.Sprintf("data follows after the %d bytes that its header promises", size), nil)
+	case err != io.EOF:
+		return nil, broken("its end is damaged", err)
+	}
+	a.Data = data.Bytes()
+	swap(a.Data, known.size)
+	return a, nil
+}
+
+func broken(reason string, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return &FormatError{Reason: reason, Err: err}
+}
+
+// swap turns the big-endian elements of a file into those of this machine.
+func swap(data []byte, size int) {
+	if size == 1 || binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return
+	}
+	for element := range slices.Chunk(data, size) {
+		slices.Reverse(element)
+	}
+}
+
+// Tensor returns a copy of the array as a CPU tensor of the same type and shape.
+func (a *Array) Tensor() gotorch.Tensor {
+	shape := make([]int64, len(a.Shape))
+	for i, n := range a.Shape {
+		shape[i] = int64(n)
+	}
+	return gotorch.FromRaw(a.Data, types[a.Type].dtype, shape...)
+}

@@ -1,0 +1,205 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+
+extern char *gotorch_backward(void *, FunctionContext, Tensor *, int64_t, Tensor *, int64_t);
+
+static const char *backward(void *data, FunctionContext context, const Tensor *grads, int64_t n_grads,
+                            Tensor *results, int64_t n_results) {
+  return gotorch_backward(data, context, (Tensor *)grads, n_grads, results, n_results);
+}
+
+static const char *apply_function(const char *name, int64_t token, bool materialize_grads,
+                                  const Tensor *inputs, int64_t n_inputs, const Tensor *outputs,
+                                  int64_t n_outputs, const Tensor *saved, int64_t n_saved,
+                                  const Tensor *dirty, int64_t n_dirty, const Tensor *constant,
+                                  int64_t n_constant, Tensor *results) {
+  Function f = {name, backward, (void *)(intptr_t)token, cgotorch_queue_token, materialize_grads};
+  return ApplyFunction(&f, inputs, n_inputs, outputs, n_outputs, saved, n_saved, dirty, n_dirty,
+                       constant, n_constant, results);
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"unsafe"
+)
+
+// Function is a differentiable function written in Go, as torch.autograd.Function is one written in
+// Python. [Apply] calls it. Parameters that are no tensors are fields of the type:
+//
+//	type scale struct{ by float64 }
+//
+//	func (s scale) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
+//		return []gotorch.Tensor{in[0].MulScalar(s.by)}
+//	}
+//	func (s scale) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
+//		return []gotorch.Tensor{grads[0].MulScalar(s.by)}
+//	}
+//
+//	y := gotorch.Apply(scale{3}, x)[0]
+type Function interface {
+	// Forward computes the outputs. It runs without grad mode; what Backward will need of tensors
+	// is given to ctx.
+	Forward(ctx *FunctionContext, inputs []Tensor) []Tensor
+	// Backward returns the gradient of each input, given those of the outputs; none stands for
+	// zeros. Under CreateGraph it runs with grad mode, and what it does becomes part of the graph.
+	// It may be called several times, also in several goroutines, and on a thread of libtorch's. A
+	// panic in it ends the backward pass and comes out of [Tensor.Backward].
+	Backward(ctx *FunctionContext, grads []Tensor) []Tensor
+}
+
+// FunctionContext connects the Backward of a [Function] with its Forward.
+type FunctionContext struct {
+	// Data is the function's own, to hand other things than tensors from Forward to Backward. An
+	// output that is kept here instead of by SaveForBackward can never be freed.
+	Data any
+
+	f        Function
+	name     string
+	needs    []bool // in Forward
+	saved    []Tensor
+	dirty    []Tensor
+	constant []Tensor
+	sparing  bool              // does not materialise gradients
+	node     C.FunctionContext // in Backward
+}
+
+// SaveForBackward keeps tensors for Backward: inputs, outputs, or anything between; none is allowed.
+// They are freed with the graph, and changing one in place before Backward has used it makes the
+// backward pass panic. A second call replaces the first.
+func (ctx *FunctionContext) SaveForBackward(tensors ...Tensor) { ctx.saved = tensors }
+
+// SavedTensors returns, in Backward, what SaveForBackward was given. It panics with a RuntimeError
+// if one was changed in place since, or if they were freed by an earlier backward pass.
+func (ctx *FunctionContext) SavedTensors() []Tensor {
+	ctx.inBackward("SavedTensors")
+	hs := make([]C.Tensor, C.FunctionSavedCount(ctx.node))
+	if err := C.FunctionSavedTensors(ctx.node, unsafe.SliceData(hs)); err != nil {
+		panicC("SavedTensors", unsafe.Pointer(err))
+	}
+	return wrapHandles(hs)
+}
+
+// MarkDirty says that Forward changes these inputs in place. Forward must return them.
+func (ctx *FunctionContext) MarkDirty(inputs ...Tensor) { ctx.dirty = inputs }
+
+// MarkNonDifferentiable says that these outputs have no gradient.
+func (ctx *FunctionContext) MarkNonDifferentiable(outputs ...Tensor) { ctx.constant = outputs }
+
+// SetMaterializeGrads chooses what Backward gets for an output that received no gradient: zeros
+// (true, as without this call) or none.
+func (ctx *FunctionContext) SetMaterializeGrads(materialize bool) { ctx.sparing = !materialize }
+
+// NeedsInputGrad reports whether the gradient of input i is wanted: in Forward, whether it may ever
+// be; in Backward, whether this pass uses it.
+func (ctx *FunctionContext) NeedsInputGrad(i int) bool {
+	if ctx.node == nil {
+		return i >= 0 && i < len(ctx.needs) && ctx.needs[i]
+	}
+	return bool(C.FunctionNeedsInputGrad(ctx.node, C.int64_t(i)))
+}
+
+func (ctx *FunctionContext) inBackward(op string) {
+	if ctx.node == nil {
+		panic(&Error{op, RuntimeError, "there are no saved tensors outside of Backward"})
+	}
+}
+
+// Apply calls f and makes it a node of the graph, if an input requires grad and grad mode is on. The
+// node is named after f's type. It panics with what f.Forward panics with; with a TypeError if an
+// output is none; and with a RuntimeError if an input that was marked dirty is not returned.
+func Apply(f Function, inputs ...Tensor) []Tensor {
+	name := functionName(f)
+	ctx := &FunctionContext{f: f, name: name + "Backward", needs: make([]bool, len(inputs))}
+	wanted := false
+	if GradEnabled() {
+		for i, t := range inputs {
+			if t.T != nil {
+				ctx.needs[i] = t.RequiresGrad()
+				wanted = wanted || ctx.needs[i]
+			}
+		}
+	}
+	var outputs []Tensor
+	NoGrad(func() { outputs = f.Forward(ctx, inputs) })
+
+	in := cOptHandles(name, "inputs", inputs)
+	out := cHandles(name, "outputs", outputs)
+	saved := cOptHandles(name, "saved", ctx.saved)
+	dirty := cHandles(name, "dirty", ctx.dirty)
+	constant := cHandles(name, "constant", ctx.constant)
+	cName := append([]byte(ctx.name), 0)
+	results := make([]C.Tensor, len(out))
+	var token C.int64_t
+	if wanted {
+		token = (&callback{function: ctx}).lend()
+	}
+	err := C.apply_function((*C.char)(unsafe.Pointer(&cName[0])), token, C.bool(!ctx.sparing),
+		unsafe.SliceData(in), C.int64_t(len(in)), unsafe.SliceData(out), C.int64_t(len(out)),
+		unsafe.SliceData(saved), C.int64_t(len(saved)), unsafe.SliceData(dirty), C.int64_t(len(dirty)),
+		unsafe.SliceData(constant), C.int64_t(len(constant)), unsafe.SliceData(results))
+	runtime.KeepAlive(inputs)
+	runtime.KeepAlive(outputs)
+	runtime.KeepAlive(ctx)
+	// The graph keeps what it needs; the context lives as long as the graph.
+	ctx.saved, ctx.dirty, ctx.constant = nil, nil, nil
+	if err != nil {
+		if wanted {
+			unpin(int64(token))
+		}
+		panicC(name, unsafe.Pointer(err))
+	}
+	return wrapHandles(results)
+}
+
+func functionName(f Function) string {
+	t := reflect.TypeOf(f)
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Name() == "" {
+		return "Function"
+	}
+	return t.Name()
+}
+
+// backward runs f.Backward for the engine.
+func (ctx *FunctionContext) backward(node C.FunctionContext, grads, results []C.Tensor) {
+	call := *ctx // of its own: the same node may run in several goroutines
+	call.node = node
+	in := make([]Tensor, len(grads))
+	for i, g := range grads {
+		in[i] = borrowed(g)
+	}
+	out := ctx.f.Backward(&call, in)
+	call.node = nil
+	for i, t := range out {
+		if i < len(results) {
+			continue
+		}
+		if t.T != nil {
+			panic(&Error{"", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))})
+		}
+	}
+	if len(out) < len(results) {
+		panic(&Error{"", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))})
+	}
+	for i := range results {
+		out[i].check("gradient")
+	}
+	for i := range results {
+		results[i] = handOut(out[i], "", "gradient")
+	}
+}
+
+// check panics if t was closed.
+func (t Tensor) check(arg string) {
+	if t.T != nil {
+		t.use("", arg)
+	}
+}

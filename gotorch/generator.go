@@ -1,0 +1,152 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+*/
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// ManualSeed seeds the random numbers of all devices, as torch.manual_seed: the same seed gives the
+// same numbers as in Python.
+func ManualSeed(seed uint64) {
+	if err := C.ManualSeed(C.uint64_t(seed)); err != nil {
+		panicC("ManualSeed", unsafe.Pointer(err))
+	}
+}
+
+// Seed seeds the random numbers of all devices from the system's source of randomness, and returns
+// the seed.
+func Seed() uint64 {
+	seed := NewGenerator(CPU).Seed()
+	ManualSeed(seed)
+	return seed
+}
+
+// InitialSeed returns the seed of the CPU's random numbers.
+func InitialSeed() uint64 { return DefaultGenerator(CPU).InitialSeed() }
+
+// Generator is a stream of random numbers. Ops that draw some have a Generator among their options;
+// nil is the device's own. It may be used by several goroutines at once, in an order that is then up
+// to chance.
+type Generator struct {
+	h C.Generator
+}
+
+func newGenerator(h C.Generator) *Generator {
+	g := &Generator{h}
+	runtime.AddCleanup(g, func(h C.Generator) { C.FreeGenerator(h) }, h)
+	return g
+}
+
+// NewGenerator returns a new generator for a device, with the seed that new generators have in
+// PyTorch. It panics with a RuntimeError if there is no such device.
+func NewGenerator(device Device) *Generator {
+	var h C.Generator
+	if err := C.NewGenerator(cDevice("NewGenerator", device), &h); err != nil {
+		panicC("NewGenerator", unsafe.Pointer(err))
+	}
+	return newGenerator(h)
+}
+
+// DefaultGenerator returns the device's own generator: what is done to it is done to all ops that are
+// given no other. It panics with a RuntimeError if there is no such device.
+func DefaultGenerator(device Device) *Generator {
+	var h C.Generator
+	if err := C.DefaultGenerator(cDevice("DefaultGenerator", device), &h); err != nil {
+		panicC("DefaultGenerator", unsafe.Pointer(err))
+	}
+	return newGenerator(h)
+}
+
+func cDevice(op string, d Device) C.Device {
+	if d == 0 {
+		panic(&Error{op, TypeError, "argument 'device' is the zero Device, where a device is required"})
+	}
+	return C.Device{_type: C.int32_t(d.Type()), index: C.int32_t(d.Index())}
+}
+
+// handle returns g's handle for an op; nil for nil.
+func (g *Generator) handle(opID, string) unsafe.Pointer {
+	if g == nil {
+		return nil
+	}
+	return unsafe.Pointer(g.h)
+}
+
+// try calls a C function of g.
+func (g *Generator) try(op string, call func(C.Generator) *C.char) {
+	if g == nil {
+		panic(&Error{op, TypeError, "the generator is nil"})
+	}
+	err := call(g.h)
+	runtime.KeepAlive(g)
+	if err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+}
+
+// Device returns the device whose ops g is for.
+func (g *Generator) Device() Device {
+	var d C.Device
+	g.try("Device", func(h C.Generator) *C.char { return C.GeneratorDevice(h, &d) })
+	return deviceOf(d)
+}
+
+// ManualSeed starts the stream that belongs to seed, and returns g.
+func (g *Generator) ManualSeed(seed uint64) *Generator {
+	g.try("ManualSeed", func(h C.Generator) *C.char { return C.GeneratorManualSeed(h, C.uint64_t(seed)) })
+	return g
+}
+
+// Seed seeds g from the system's source of randomness, and returns the seed.
+func (g *Generator) Seed() uint64 {
+	var seed C.uint64_t
+	g.try("Seed", func(h C.Generator) *C.char { return C.GeneratorSeed(h, &seed) })
+	return uint64(seed)
+}
+
+// InitialSeed returns the seed that g was given last.
+func (g *Generator) InitialSeed() uint64 {
+	var seed C.uint64_t
+	g.try("InitialSeed", func(h C.Generator) *C.char { return C.GeneratorInitialSeed(h, &seed) })
+	return uint64(seed)
+}
+
+// Clone returns a new generator that goes on as g would.
+func (g *Generator) Clone() *Generator {
+	var clone C.Generator
+	g.try("Clone", func(h C.Generator) *C.char { return C.GeneratorClone(h, &clone) })
+	return newGenerator(clone)
+}
+
+// State returns where in its stream g is: a tensor of bytes, the same as Python's get_state gives.
+func (g *Generator) State() Tensor {
+	var t C.Tensor
+	g.try("State", func(h C.Generator) *C.char { return C.GeneratorState(h, &t) })
+	return wrapHandle(unsafe.Pointer(t))
+}
+
+// SetState makes g go on from a state. It panics with a RuntimeError if it is no state of such a
+// generator.
+func (g *Generator) SetState(state Tensor) {
+	s := C.Tensor(state.use("SetState", "state"))
+	g.try("SetState", func(h C.Generator) *C.char { return C.GeneratorSetState(h, s) })
+	runtime.KeepAlive(state.T)
+}
+
+// Offset returns how far in its stream g is. It panics with a RuntimeError for the CPU's generators,
+// which do not tell.
+func (g *Generator) Offset() uint64 {
+	var offset C.uint64_t
+	g.try("Offset", func(h C.Generator) *C.char { return C.GeneratorOffset(h, &offset) })
+	return uint64(offset)
+}
+
+// SetOffset makes g go on from an offset that Offset has returned.
+func (g *Generator) SetOffset(offset uint64) {
+	g.try("SetOffset", func(h C.Generator) *C.char { return C.GeneratorSetOffset(h, C.uint64_t(offset)) })
+}

@@ -1,0 +1,361 @@
+package nn
+
+import (
+	"fmt"
+	"iter"
+	"reflect"
+
+	"gotorch.dev/gotorch"
+)
+
+// Module is what a struct embeds to become a module. Its methods work on the struct that it is
+// embedded in, and on all modules within.
+//
+// A module is not to be copied, and to be used by one goroutine at a time, except that several may
+// call Forward of a module that is not training.
+type Module struct {
+	_    noCopy
+	self Modular // what embeds it
+	eval bool
+}
+
+// Modular is any struct that embeds [Module], seen through a pointer.
+type Modular interface {
+	module() *Module
+}
+
+// Layer is a module that makes one tensor of another.
+type Layer interface {
+	Modular
+	Forward(x gotorch.Tensor) gotorch.Tensor
+}
+
+// noCopy makes go vet complain when a module is copied.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+func (m *Module) module() *Module { return m }
+
+// Init makes a module of a struct that embeds [Module], and returns it. The constructor of every
+// module of your own ends with it.
+//
+// These exported fields count, by name: Tensors are parameters, and modules are children; slices,
+// arrays and maps (by string) of either are one for each element, "blocks.0", "blocks.1". Fields of
+// an embedded struct count as the struct's own. Init makes parameters require gradients, where their
+// dtype allows it; a Tensor{} is none.
+//
+// A field's name is put in snake case: Conv1 is "conv1", FC is "fc", RunningMean "running_mean". A
+// tag changes the name and more:
+//
+//	Down   *Block         `nn:"downsample"` // another name
+//	Mean   gotorch.Tensor `nn:",buffer"`    // part of the state, but not trained
+//	Mask   gotorch.Tensor `nn:",transient"` // a buffer that is not saved
+//	Layers []nn.Layer     `nn:",inline"`    // "0", "1" rather than "layers.0", "layers.1"
+//	Cache  gotorch.Tensor `nn:"-"`          // nothing of the module's
+//
+// Init panics with a TypeError for a tag that it does not understand, for two fields of one name and
+// for a tensor or module in a field that is not exported and has no tag "-".
+func Init[M Modular](m M) M {
+	v := reflect.ValueOf(m)
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+		panic(typeError("nn.Init", "the module must be a pointer to a struct, not %T", m))
+	}
+	mod := m.module()
+	if mod == nil {
+		panic(typeError("nn.Init", "%T must embed nn.Module, not a pointer to it", m))
+	}
+	mod.self = m
+	adopt(m)
+	return m
+}
+
+// bind makes sure that m knows what embeds it. Modules that were not given to Init are bound when
+// they are found in another one.
+func bind(m Modular) *Module {
+	mod := m.module()
+	if mod.self == nil {
+		mod.self = m
+		adopt(m)
+	}
+	return mod
+}
+
+// adopt makes m's own tensors into parameters, and binds its children.
+func adopt(m Modular) {
+	names := map[string]bool{}
+	for e := range entries(m) {
+		if names[e.name] {
+			panic(typeError("nn.Init", "two parts of %T have the name %q", m, e.name))
+		}
+		names[e.name] = true
+		switch {
+		case e.child != nil:
+			bind(e.child)
+		case e.kind == parameter && e.tensor.Defined():
+			asParameter(e.tensor)
+		}
+	}
+}
+
+// asParameter is what PyTorch's Parameter does to a tensor.
+func asParameter(t *gotorch.Tensor) {
+	if !t.IsLeaf() {
+		*t = t.Detach()
+	}
+	if d := t.DType(); (d.IsFloatingPoint() || d.IsComplex()) && !t.RequiresGrad() {
+		t.RequiresGrad_(true)
+	}
+}
+
+// outer returns what embeds m.
+func (m *Module) outer() Modular {
+	if m.self == nil {
+		panic(typeError("nn.Module", "the module was not given to nn.Init: end its constructor with `return nn.Init(&T{...})`"))
+	}
+	if m.self.module() != m {
+		panic(typeError("nn.Module", "the module is a copy: pass modules by pointer"))
+	}
+	return m.self
+}
+
+func typeError(op, format string, args ...any) *gotorch.Error {
+	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(format, args...)}
+}
+
+func valueError(op, format string, args ...any) *gotorch.Error {
+	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, args...)}
+}
+
+// The tree -------------------------------------------------------------------------------------------
+
+func join(prefix, name string) string {
+	if prefix == "" || name == "" {
+		return prefix + name
+	}
+	return prefix + "." + name
+}
+
+// walk calls visit for m and every module within, parents first. Where a module is found twice it is
+// visited twice. It ends when visit returns false.
+func walk(m Modular, prefix string, visit func(name string, m Modular) bool) bool {
+	bind(m)
+	if !visit(prefix, m) {
+		return false
+	}
+	for e := range entries(m) {
+		if e.child != nil && !walk(e.child, join(prefix, e.name), visit) {
+			return false
+		}
+	}
+	return true
+}
+
+// NamedModules yields the module itself, named "", and every module within, each once.
+func (m *Module) NamedModules() iter.Seq2[string, Modular] {
+	self := m.outer()
+	return func(yield func(string, Modular) bool) {
+		seen := map[*Module]bool{}
+		walk(self, "", func(name string, m Modular) bool {
+			if seen[m.module()] {
+				return true
+			}
+			seen[m.module()] = true
+			return yield(name, m)
+		})
+	}
+}
+
+// NamedChildren yields the modules that are fields of this one, each once.
+func (m *Module) NamedChildren() iter.Seq2[string, Modular] {
+	self := m.outer()
+	return func(yield func(string, Modular) bool) {
+		seen := map[*Module]bool{}
+		for e := range entries(self) {
+			if e.child == nil || seen[bind(e.child)] {
+				continue
+			}
+			seen[e.child.module()] = true
+			if !yield(e.name, e.child) {
+				return
+			}
+		}
+	}
+}
+
+// tensors yields the tensors of the wanted kinds in m and all modules within. With each once, a
+// tensor that has several names comes under the first.
+func (m *Module) tensors(once bool, wanted ...kind) iter.Seq2[string, gotorch.Tensor] {
+	self := m.outer()
+	return func(yield func(string, gotorch.Tensor) bool) {
+		modules, handles := map[*Module]bool{}, map[uintptr]bool{}
+		walk(self, "", func(prefix string, m Modular) bool {
+			if once && modules[m.module()] {
+				return true
+			}
+			modules[m.module()] = true
+			for _, kind := range wanted {
+				for e := range entries(m) {
+					if e.child != nil || e.kind != kind || !e.tensor.Defined() {
+						continue
+					}
+					handle := uintptr(*e.tensor.T)
+					if once && handles[handle] {
+						continue
+					}
+					handles[handle] = true
+					if !yield(join(prefix, e.name), *e.tensor) {
+						return false
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// NamedParameters yields every parameter once, in the order of the fields.
+func (m *Module) NamedParameters() iter.Seq2[string, gotorch.Tensor] {
+	return m.tensors(true, parameter)
+}
+
+// Parameters returns every parameter once, in the order of the fields: what an optimiser wants.
+func (m *Module) Parameters() []gotorch.Tensor { return second(m.NamedParameters()) }
+
+// NamedBuffers yields every buffer once: tensors that are part of the state and are not trained.
+func (m *Module) NamedBuffers() iter.Seq2[string, gotorch.Tensor] {
+	return m.tensors(true, buffer, transient)
+}
+
+// Buffers returns every buffer once.
+func (m *Module) Buffers() []gotorch.Tensor { return second(m.NamedBuffers()) }
+
+func second(seq iter.Seq2[string, gotorch.Tensor]) (list []gotorch.Tensor) {
+	for _, t := range seq {
+		list = append(list, t)
+	}
+	return list
+}
+
+// NumParameters returns the number of elements of all parameters.
+func (m *Module) NumParameters() int64 {
+	n := int64(0)
+	for _, p := range m.NamedParameters() {
+		n += p.Numel()
+	}
+	return n
+}
+
+// What is done to the whole tree ---------------------------------------------------------------------
+
+// Train puts the module and all modules within into training mode, or with on false into evaluation
+// mode: layers such as Dropout and BatchNorm2d behave differently then.
+func (m *Module) Train(on bool) {
+	walk(m.outer(), "", func(_ string, m Modular) bool {
+		m.module().eval = !on
+		return true
+	})
+}
+
+// Eval puts the module and all modules within into evaluation mode.
+func (m *Module) Eval() { m.Train(false) }
+
+// Training reports whether the module is in training mode, as it is at first.
+func (m *Module) Training() bool { return !m.eval }
+
+// Apply calls fn for every module within, each once, and then for the module itself.
+func (m *Module) Apply(fn func(m Modular)) {
+	seen := map[*Module]bool{}
+	var apply func(m Modular)
+	apply = func(m Modular) {
+		if seen[bind(m)] {
+			return
+		}
+		seen[m.module()] = true
+		for e := range entries(m) {
+			if e.child != nil {
+				apply(e.child)
+			}
+		}
+		fn(m)
+	}
+	apply(m.outer())
+}
+
+// ZeroGrad drops the gradients of all parameters.
+func (m *Module) ZeroGrad() {
+	for _, p := range m.NamedParameters() {
+		p.SetGrad(gotorch.Tensor{})
+	}
+}
+
+// RequiresGrad_ makes all parameters require gradients, or none.
+func (m *Module) RequiresGrad_(on bool) {
+	for _, p := range m.NamedParameters() {
+		p.RequiresGrad_(on)
+	}
+}
+
+// To moves all parameters, gradients and buffers to another device, gives those that are floating
+// point or complex another dtype, and those of 4 dimensions (5 for ChannelsLast3d) another memory
+// format. They stay the same tensors, so that an optimiser made before still knows them.
+//
+//	model.To(gotorch.CUDA(0))
+//	model.To(gotorch.CUDA(0), gotorch.BFloat16)
+func (m *Module) To(args ...gotorch.ToArg) {
+	want := toOptions(args)
+	gotorch.NoGrad(func() {
+		for _, t := range m.tensors(true, parameter, buffer, transient) {
+			convert(t, want)
+			if g := t.Grad(); g.Defined() {
+				convert(g, want)
+			}
+		}
+	})
+}
+
+// toOptions returns what To's arguments ask for in all.
+func toOptions(args []gotorch.ToArg) (o gotorch.ToOptions) {
+	for _, arg := range args {
+		switch a := arg.(type) {
+		case gotorch.DType:
+			o.DType = a
+		case gotorch.Device:
+			o.Device = a
+		case gotorch.MemoryFormat:
+			o.MemoryFormat = a
+		case gotorch.Tensor:
+			o.DType, o.Device = a.DType(), a.Device()
+		case gotorch.ToOptions:
+			o = a
+		default:
+			panic(typeError("nn.To", "a module has no %T", arg))
+		}
+	}
+	if d := o.DType; d != 0 && !d.IsFloatingPoint() && !d.IsComplex() {
+		panic(typeError("nn.To", "a module can only have floating point or complex dtypes, not %v", d))
+	}
+	return o
+}
+
+// convert makes t another tensor's double, but keeps it the same tensor.
+func convert(t gotorch.Tensor, want gotorch.ToOptions) {
+	if d := t.DType(); !d.IsFloatingPoint() && !d.IsComplex() {
+		want.DType = 0
+	}
+	if want.MemoryFormat != 0 {
+		switch n := t.Dim(); {
+		case n == 5 && want.MemoryFormat == gotorch.ChannelsLast3d:
+		case n == 4 && want.MemoryFormat == gotorch.ChannelsLast:
+		default:
+			want.MemoryFormat = 0
+		}
+	}
+	old := t.Detach()
+	defer old.Close()
+	if moved := old.To(want); moved.T != old.T {
+		t.SetData(moved)
+		moved.Close()
+	}
+}

@@ -1,0 +1,28 @@
+"""Go prints tensors as PyTorch does."""
+
+import json
+
+import pytest
+from make_print_golden import GOLDEN, RELEASE, golden, lines, random_cases
+
+from pytorch_bridge.testing.gotests import run_go
+
+
+def test_golden_file_is_what_pytorch_prints():
+    recorded = GOLDEN.read_text()
+    made_with = json.loads(recorded)["torch"]
+    if made_with != RELEASE:
+        pytest.skip(f"the golden file is of torch {made_with}, and this is {RELEASE}")
+    was, now = recorded.splitlines(), lines(golden()).splitlines()
+    stale = sorted(set(was) ^ set(now))
+    assert was == now, "run python tests/make_print_golden.py; it changes\n" + "\n".join(stale)
+
+
+@pytest.mark.smoke
+@pytest.mark.filterwarnings("ignore:.*support is experimental")
+def test_random_tensors_print_alike_in_go(library, tmp_path):
+    cases = tmp_path / "cases.json"
+    cases.write_text(json.dumps({"strided": random_cases(seed=1, count=4000)}))
+    arguments = ["-run=^TestPrintStrided$", "./gotorch", "-args", f"-print-golden={cases}"]
+    done = run_go("test", "-vet=off", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
