@@ -8,8 +8,8 @@
 #   ARGS='-k name'         more arguments for pytest
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build generate demo test test-torch lint lint-go lint-python lint-c bench \
-	conformance doctor clean distclean
+.PHONY: help setup build generate demo test test-torch lint lint-go lint-python lint-c format \
+	bench conformance doctor clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -64,8 +64,9 @@ test-torch: ## build for another torch and run the smoke tests: make test-torch 
 
 lint: lint-go lint-python lint-c ## format and static checks
 
+GO_FOLDERS = $(wildcard gotorch examples bench tests)
 lint-go: setup
-	@$(GO)fmt -l $(wildcard gotorch examples bench tests) | awk '{print "gofmt would change " $$0; bad = 1} END {exit bad}'
+	@$(GO)fmt -l $(GO_FOLDERS) | awk '{print "make format would change " $$0; bad = 1} END {exit bad}'
 	@$(GO) vet ./...
 	@$(GO) $(STATICCHECK) ./...
 
@@ -77,7 +78,15 @@ lint-python: setup
 C_FILES := $(wildcard $(foreach dir,cgotorch cgotorch/test bench,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
 HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
 lint-c: setup
-	@$(VENV)/bin/clang-format --dry-run -Werror $(HANDWRITTEN_C)
+	@bad=0; for file in $(HANDWRITTEN_C); do \
+	  $(VENV)/bin/clang-format --dry-run -Werror $$file 2>/dev/null || \
+	    { echo "make format would change $$file"; bad=1; }; \
+	done; exit $$bad
+
+format: setup ## format every hand-written file
+	@$(GO)fmt -w $(GO_FOLDERS)
+	@$(PY) -m ruff format --quiet
+	@$(VENV)/bin/clang-format -i $(HANDWRITTEN_C)
 
 bench: build ## measure against C++ and Python; writes docs/benchmarks.md
 	@$(IN_ENV) $(BRIDGE) bench

@@ -577,12 +577,11 @@ void GetAnomalyMode(bool *enabled, bool *check_nan) {
   *check_nan = ag::AnomalyMode::should_check_nan();
 }
 
-const char *cgotorch_call_traced(int64_t i, struct cgotorch_block *block, const char *text) {
+void cgotorch_run_traced(int64_t i, struct cgotorch_block *block, const char *text) {
   const char *outer = trace;
   trace = text;
-  const char *err = cgotorch_call_back(i, block);
+  cgotorch_run(i, block);
   trace = outer;
-  return err;
 }
 
 }  // extern "C"

@@ -120,9 +120,8 @@ CGOTORCH_API bool FunctionNeedsInputGrad(FunctionContext context, int64_t i);
 CGOTORCH_API void SetAnomalyMode(bool enabled, bool check_nan);
 CGOTORCH_API void GetAnomalyMode(bool *enabled, bool *check_nan);
 
-/* cgotorch_call_back, with a text that says where in the caller's program the call stands: the nodes
- * that the call makes keep a copy while anomaly detection is on. */
-CGOTORCH_API const char *cgotorch_call_traced(int64_t i, struct cgotorch_block *block,
-                                              const char *trace);
+/* cgotorch_run, with a text that says where in the caller's program the call stands: the nodes that
+ * the call makes keep a copy while anomaly detection is on. */
+CGOTORCH_API void cgotorch_run_traced(int64_t i, struct cgotorch_block *block, const char *trace);
 
 #endif

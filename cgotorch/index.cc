@@ -1,8 +1,15 @@
-// index.cc: a[...] as in Python, by the functions of at::indexing, which Python's own are made from.
+// index.cc: a[...] as in Python, by the functions of at::indexing, which Python's own are made
+// from.
 #define AT_PER_OPERATOR_HEADERS  // or TensorIndexing.h takes in all of ATen's functions
 #include <ATen/TensorIndexing.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -16,7 +23,8 @@ namespace ix = at::indexing;
 using Terms = c10::SmallVector<ix::TensorIndex, 4>;
 
 // A list of n elements as an index tensor where the indexed tensor is.
-at::Tensor list_tensor(const void *data, int64_t n, at::ScalarType dtype, const at::Device &device) {
+at::Tensor list_tensor(const void *data, int64_t n, at::ScalarType dtype,
+                       const at::Device &device) {
   if (n < 0 || (n > 0 && data == nullptr)) throw_value("an index list");
   at::Tensor t = at::empty({n}, at::TensorOptions(at::kCPU).dtype(dtype));
   if (n > 0) std::memcpy(t.mutable_data_ptr(), data, static_cast<size_t>(n) * t.itemsize());
@@ -68,7 +76,102 @@ Terms convert(const IndexTerm *terms, int64_t n, const at::Tensor &self) {
   return out;
 }
 
+// Whether self is a dense CPU or CUDA tensor of the ordinary kind, and no mode (of functorch, of
+// Python) wants to see the calls. Then the shortcuts below change nothing that can be observed.
+bool plain(const at::Tensor &self) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet known(
+      {DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
+       DispatchKey::ADInplaceOrView, DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA});
+  const c10::DispatchKeySet modes = c10::impl::tls_local_dispatch_key_set().included_;
+  return (self.key_set() | known) == known &&
+         (modes | c10::default_included_set) == c10::default_included_set;
+}
+
+bool records(const at::Tensor &t) { return at::GradMode::is_enabled() && t.requires_grad(); }
+bool records(const at::Scalar &) { return false; }
+
+bool has_tangent(const at::Tensor &t) { return t._fw_grad(0).defined(); }
+bool has_tangent(const at::Scalar &) { return false; }
+
+bool is_basic(const IndexTerm &term) { return term.kind >= IndexAt && term.kind <= IndexNewAxis; }
+
+// A tensor of no dimensions counts as an integer or a bool: what it gives is found out by PyTorch.
+bool copies(const IndexTerm &term) {
+  if (term.kind != IndexTensor && term.kind != IndexMask) return !is_basic(term);
+  return term.of.tensor != nullptr && in(term.of.tensor, "index").dim() > 0;
+}
+
+// The shape of self[terms], for basic terms.
+struct Geometry {
+  c10::SmallVector<int64_t, 6> sizes, strides;
+  int64_t offset = 0;
+
+  void add(int64_t size, int64_t stride) {
+    sizes.push_back(size);
+    strides.push_back(stride);
+  }
+
+  // Fills in the geometry, or returns false where PyTorch has something to say about the terms.
+  bool apply(const at::Tensor &self, const IndexTerm *terms, int64_t n) {
+    const at::IntArrayRef from = self.sizes(), by = self.strides();
+    const int64_t ndim = self.dim();
+    int64_t named = 0, ellipses = 0;
+    for (int64_t i = 0; i < n; i++) {
+      named += terms[i].kind == IndexAt || terms[i].kind == IndexSlice;
+      ellipses += terms[i].kind == IndexEllipsis;
+    }
+    if (named > ndim || ellipses > 1) return false;
+    offset = self.storage_offset();
+    int64_t dim = 0;
+    for (int64_t i = 0; i < n; i++) {
+      const IndexTerm &term = terms[i];
+      switch (term.kind) {
+        case IndexAt: {
+          const int64_t size = from[dim], at = term.start;
+          if (at >= size || at < -size) return false;
+          offset += (at < 0 ? at + size : at) * by[dim++];
+          break;
+        }
+        case IndexSlice:
+          if (!apply_slice(term, from[dim], by[dim])) return false;
+          dim++;
+          break;
+        case IndexEllipsis:
+          for (const int64_t end = dim + ndim - named; dim < end; dim++) add(from[dim], by[dim]);
+          break;
+        default:  // IndexNewAxis, with the stride that unsqueeze gives it
+          add(1, dim < ndim ? from[dim] * by[dim] : 1);
+      }
+    }
+    for (; dim < ndim; dim++) add(from[dim], by[dim]);
+    return true;
+  }
+
+  bool apply_slice(const IndexTerm &term, int64_t size, int64_t stride) {
+    constexpr int64_t huge = int64_t{1} << 31;  // beyond it the arithmetic could overflow
+    if (term.step <= 0 || term.step > huge) return false;
+    const auto clamp = [size](int64_t at) {
+      return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+    };
+    const int64_t start = clamp(term.start), stop = std::max(start, clamp(term.stop));
+    add((stop - start + term.step - 1) / term.step, stride * term.step);
+    offset += start * stride;
+    return true;
+  }
+};
+
 at::Tensor get(const at::Tensor &self, const IndexTerm *terms, int64_t n) {
+  // Several basic terms are one view, unless autograd is to know how it came about.
+  if (plain(self) && !records(self)) {
+    if (std::all_of(terms, terms + n, is_basic)) {
+      Geometry g;
+      if (g.apply(self, terms, n)) return self.as_strided(g.sizes, g.strides, g.offset);
+    } else if (std::any_of(terms, terms + n, copies) && !has_tangent(self)) {
+      const at::AutoDispatchBelowADInplaceOrView guard;  // the copy is no view, and has no graph
+      return ix::get_item(self, convert(terms, n, self));
+    }
+  }
   return ix::get_item(self, convert(terms, n, self));
 }
 
@@ -92,12 +195,37 @@ void accumulate(const at::Tensor &self, const Terms &terms, const Value &value) 
 }
 
 template <class Value>
-void set(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value &value, bool add) {
+void set_any(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value &value,
+             bool add) {
   const Terms converted = convert(terms, n, self);
   if (add)
     accumulate(self, converted, value);
   else
     ix::set_item(self, converted, value);
+}
+
+template <class Value>
+void set(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value &value, bool add) {
+  const bool shortcut = plain(self) && !records(self) && !records(value) && !has_tangent(self) &&
+                        !has_tangent(value) &&
+                        self.is_inference() == c10::InferenceMode::is_enabled();
+  if (!shortcut) return set_any(self, terms, n, value, add);
+  {
+    // Nobody sees the view that is written through, so autograd need not hear of it; that self has
+    // changed is said below.
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    Geometry g;
+    if (std::all_of(terms, terms + n, is_basic) && g.apply(self, terms, n)) {
+      const at::Tensor view = self.as_strided(g.sizes, g.strides, g.offset);
+      if (add)
+        add_to(view, value);
+      else
+        ix::copy_to(view, value);
+    } else {
+      set_any(self, terms, n, value, add);
+    }
+  }
+  if (!self.is_inference()) self.unsafeGetTensorImpl()->bump_version();
 }
 
 struct ItemBlock {

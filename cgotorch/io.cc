@@ -466,4 +466,33 @@ const char *MapFile(const char *path, int64_t offset, int64_t n, Storage *result
   });
 }
 
+const char *TensorFromStorage(Storage s, ScalarType type, int64_t offset, const int64_t *sizes,
+                              const int64_t *strides, int64_t ndim, Tensor *result) {
+  return guard([&] {
+    const at::Storage &on = storage(s, "s");
+    const at::ScalarType t = dtype(type);
+    const auto fail = [](const char *what) { throw Failure{"ValueError", what}; };
+    if (ndim < 0 || ndim > static_cast<int64_t>(safetensors::kMaxDims)) fail("too many dimensions");
+    if (offset < 0) fail("a negative storage offset");
+    // The last element's place, and the number of elements, neither of which may overflow.
+    int64_t last = offset, count = 1;
+    bool empty_shape = false;
+    for (int64_t i = 0; i < ndim; i++) {
+      int64_t step;
+      if (sizes[i] < 0 || strides[i] < 0) fail("a negative size or stride");
+      if (sizes[i] == 0) empty_shape = true;
+      if (__builtin_mul_overflow(std::max<int64_t>(sizes[i], 1) - 1, strides[i], &step) ||
+          __builtin_add_overflow(last, step, &last) ||
+          __builtin_mul_overflow(count, std::max<int64_t>(sizes[i], 1), &count))
+        fail("a shape that is too large");
+    }
+    const auto room = static_cast<int64_t>(on.nbytes() / c10::elementSize(t));
+    if (empty_shape ? offset > room : last >= room) fail("a tensor that reaches outside its storage");
+    at::Tensor made = at::_ops::empty_memory_format::call(
+        {c10::SymInt(0)}, t, at::kStrided, on.device(), false, std::nullopt);
+    made.set_(on, offset, ints(sizes, ndim), ints(strides, ndim));
+    out(result, std::move(made));
+  });
+}
+
 }  // extern "C"

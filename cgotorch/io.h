@@ -36,4 +36,10 @@ CGOTORCH_API void FreeTensorFile(TensorFile *file, bool handles);
  * it does not change the file. */
 CGOTORCH_API const char *MapFile(const char *path, int64_t offset, int64_t n, Storage *result);
 
+/* A tensor on a storage, from which offset (in elements) and strides must not lead outside:
+ * ValueError if they do. The device is the storage's. */
+CGOTORCH_API const char *TensorFromStorage(Storage s, ScalarType dtype, int64_t offset,
+                                           const int64_t *sizes, const int64_t *strides,
+                                           int64_t ndim, Tensor *result);
+
 #endif

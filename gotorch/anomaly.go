@@ -2,8 +2,8 @@ package gotorch
 
 /*
 #include <cgotorch.h>
-#cgo noescape cgotorch_call_traced
-#cgo nocallback cgotorch_call_traced
+#cgo noescape cgotorch_run_traced
+#cgo nocallback cgotorch_run_traced
 */
 import "C"
 
@@ -60,10 +60,10 @@ func setAnomaly(on, checkNaN bool) {
 func callTraced(op opID, block unsafe.Pointer) {
 	trace := append([]byte(goTrace()), 0)
 	counted := enterC()
-	err := C.cgotorch_call_traced(C.int64_t(op), (*C.struct_cgotorch_block)(block), (*C.char)(unsafe.Pointer(&trace[0])))
+	C.cgotorch_run_traced(C.int64_t(op), (*C.struct_cgotorch_block)(block), (*C.char)(unsafe.Pointer(&trace[0])))
 	leaveC(counted)
-	if err != nil {
-		panicC(op.String(), unsafe.Pointer(err))
+	if failed(block) {
+		panicBlock(op, block)
 	}
 }
 

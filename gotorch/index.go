@@ -44,7 +44,10 @@ type IndexTerm interface {
 
 type (
 	indexAt    int64
-	indexSlice struct{ start, stop, step int64 }
+	indexSlice struct {
+		start, stop, step int64
+		steps             int // how many were given
+	}
 	indexWord  int64
 	indexBool  bool
 	indexInts  []int64
@@ -83,37 +86,34 @@ func At[I integer](i I) IndexTerm { return indexAt(i) }
 // Slice is Python's start:stop, or start:stop:step. Negative positions count from the end; positions
 // outside of the dimension are moved to its ends. The step must be positive.
 func Slice[I integer](start, stop I, step ...I) IndexTerm {
-	return indexSlice{int64(start), int64(stop), oneStep(step)}
+	s := indexSlice{int64(start), int64(stop), 1, len(step)}
+	for _, n := range step {
+		s.step = int64(n)
+	}
+	return s
 }
 
 // SliceFrom is Python's start:, or start::step.
 func SliceFrom[I integer](start I, step ...I) IndexTerm {
-	return indexSlice{int64(start), math.MaxInt64, oneStep(step)}
+	s := indexSlice{int64(start), math.MaxInt64, 1, len(step)}
+	for _, n := range step {
+		s.step = int64(n)
+	}
+	return s
 }
 
 // SliceTo is Python's :stop, or :stop:step.
 func SliceTo[I integer](stop I, step ...I) IndexTerm {
-	return indexSlice{0, int64(stop), oneStep(step)}
+	s := indexSlice{0, int64(stop), 1, len(step)}
+	for _, n := range step {
+		s.step = int64(n)
+	}
+	return s
 }
 
 // SliceStep is Python's ::step.
 func SliceStep[I integer](step I) IndexTerm {
-	return indexSlice{0, math.MaxInt64, int64(step)}
-}
-
-func oneStep[I integer](step []I) int64 {
-	switch len(step) {
-	case 0:
-		return 1
-	case 1:
-		return int64(step[0])
-	}
-	panic(tooManySteps(len(step)))
-}
-
-//go:noinline
-func tooManySteps(n int) *Error {
-	return &Error{"slice", TypeError, fmt.Sprintf("a slice has one step, not %d", n)}
+	return indexSlice{0, math.MaxInt64, int64(step), 1}
 }
 
 // List picks elements of a dimension by their positions, or by one bool for each: Python's [0, 2] or
@@ -270,6 +270,9 @@ func convertTerm(term IndexTerm, op string, i int) indexTerm {
 	case indexAt:
 		return indexTerm{kind: C.IndexAt, start: int64(v)}
 	case indexSlice:
+		if v.steps > 1 {
+			panic(&Error{op, TypeError, fmt.Sprintf("argument 'terms[%d]' is a slice with %d steps", i, v.steps)})
+		}
 		return indexTerm{kind: C.IndexSlice, start: v.start, stop: v.stop, step: v.step}
 	case indexWord:
 		return indexTerm{kind: int64(v)}

@@ -190,7 +190,7 @@ func (p *printer) text(t Tensor) string {
 	}
 	i := t.info("String")
 	defer runtime.KeepAlive(t.T)
-	if p.noElements || (Layout(i.layout+1) == Strided && i.flags&(C.TensorNested|C.TensorQuantized) == 0) {
+	if Layout(i.layout+1) == Strided && i.flags&(C.TensorNested|C.TensorQuantized) == 0 {
 		return p.textOf(t, i)
 	}
 	// The parts of any other tensor are tensors, which are of no use afterwards.
@@ -201,93 +201,118 @@ func (p *printer) text(t Tensor) string {
 	return text
 }
 
+// described is a tensor with what decides about the form of its text.
+type described struct {
+	Tensor
+	info              C.TensorInfo
+	dtype             DType
+	layout            Layout
+	device            Device
+	shape             []int64 // nil for nested tensors
+	meta              bool
+	nested, quantized bool
+	sparse            bool
+	parts             []tensorPart // of a sparse tensor
+}
+
+// tensorPart is one of the tensors that make up a sparse one.
+type tensorPart struct {
+	name   string
+	tensor Tensor
+}
+
 func (p *printer) textOf(t Tensor, i C.TensorInfo) string {
-	var (
-		dtype     = DType(i.dtype + 1)
-		layout    = Layout(i.layout + 1)
-		device    = deviceOf(i.device)
-		meta      = device.Type() == DeviceTypeMeta
-		nested    = i.flags&C.TensorNested != 0
-		quantized = i.flags&C.TensorQuantized != 0
-		sparse    = layout != Strided && layout != MKLDNN && !nested
-		shape     []int64
-	)
+	d := described{
+		Tensor:    t,
+		info:      i,
+		dtype:     DType(i.dtype + 1),
+		layout:    Layout(i.layout + 1),
+		device:    deviceOf(i.device),
+		nested:    i.flags&C.TensorNested != 0,
+		quantized: i.flags&C.TensorQuantized != 0,
+	}
+	d.meta = d.device.Type() == DeviceTypeMeta
 	prefix := "tensor("
-	if nested {
+	if d.nested {
 		prefix = "nested_tensor("
 	} else {
-		shape = copyDims(i.sizes, i.ndim)
+		d.shape = copyDims(i.sizes, i.ndim)
+		d.sparse = d.layout != Strided && d.layout != MKLDNN
+	}
+	if d.sparse {
+		d.parts = sparseParts(t, d.layout)
 	}
 	indent := len(prefix)
-	text := []byte(prefix)
-	var suffixes []string
-	add := func(name, value string) { suffixes = append(suffixes, name+"="+value) }
+	text := p.appendContents([]byte(prefix), d, indent)
+	return string(p.appendSuffixes(text, p.suffixes(d), indent, d.layout == SparseCOO))
+}
 
-	if p.explicit || device.Type() != DeviceTypeCPU {
-		add("device", "'"+device.String()+"'")
-	}
-
-	// In a dense tensor, the elements tell the size and, by their form, the most usual dtypes.
-	_, printable := elementReaders[dtype]
-	elementsTell := !meta && i.numel > 0
-	sizeTold := elementsTell && p.edgeItems > 0 && printable || !meta && i.numel == 0 && len(shape) == 1
-	if p.explicit || sparse || quantized || !sizeTold {
-		if !nested {
-			add("size", sizeText(shape))
-		}
-	}
-	var parts []tensorPart
-	if sparse && !p.noElements {
-		parts = sparseParts(t, layout)
-		if !meta {
-			add("nnz", strconv.FormatInt(parts[len(parts)-2].tensor.Size(-1), 10))
-		}
-	}
-	dtypeTold := dtype == DefaultDType()
-	if elementsTell || sparse || quantized {
-		dtypeTold = dtypeTold || dtype == Int64 || dtype == Bool || dtype == defaultComplex()
-	}
-	if p.explicit || !dtypeTold && !nested {
-		add("dtype", dtype.String())
-	}
-	if quantized {
-		p.addQuantizer(t, add)
-	}
-
+// appendContents appends what stands before the suffixes.
+func (p *printer) appendContents(text []byte, d described, indent int) []byte {
 	switch {
-	case p.noElements || meta && !sparse:
-		text = append(text, "..."...)
-	case sparse:
-		text = p.appendParts(text, parts, indent, meta)
-	case nested:
-		text = p.appendNested(text, t)
-	case quantized:
-		values, err := Try(func() Tensor { return Dequantize(t) })
+	case p.noElements, d.meta && !d.sparse:
+		return append(text, "..."...)
+	case d.sparse:
+		return p.appendParts(text, d.parts, indent, d.meta)
+	case d.nested:
+		return p.appendNested(text, d.Tensor)
+	case d.quantized:
+		values, err := Try(func() Tensor { return Dequantize(d.Tensor) })
 		if err != nil {
-			text = append(text, "..."...) // it has no quantizer, and so no values
-			break
+			return append(text, "..."...) // it has no quantizer, and so no values
 		}
-		text = p.appendElements(text, values, indent)
-	default:
-		text = p.appendElements(text, t, indent)
+		return p.appendElements(text, values, indent)
+	}
+	return p.appendElements(text, d.Tensor, indent)
+}
+
+// suffixes returns what PyTorch says of a tensor after its elements: what they do not tell.
+func (p *printer) suffixes(d described) (suffixes []string) {
+	add := func(name, value string) { suffixes = append(suffixes, name+"="+value) }
+	count := func(name string, n int64) { add(name, strconv.FormatInt(n, 10)) }
+
+	if p.explicit || d.device.Type() != DeviceTypeCPU {
+		add("device", "'"+d.device.String()+"'")
 	}
 
-	if layout != Strided {
-		add("layout", layout.String())
+	// The brackets show the size of a dense tensor if they enclose something, as one pair does if
+	// nothing is in it. Numbers show by their form whether they are of the usual dtypes.
+	_, readable := elementReaders[d.dtype]
+	dense := !d.sparse && !d.quantized && !d.nested
+	filled := !d.meta && d.info.numel > 0
+	sizeShown := dense && (filled && readable && p.edgeItems > 0 || !filled && !d.meta && len(d.shape) == 1)
+	dtypeShown := d.nested || d.dtype == DefaultDType()
+	if filled || !dense {
+		dtypeShown = dtypeShown || d.dtype == Int64 || d.dtype == Bool || d.dtype == defaultComplex()
 	}
-	if p.explicit && i.strides != nil {
-		add("stride", sizeText(copyDims(i.strides, i.ndim)))
+	if (p.explicit || !sizeShown) && !d.nested {
+		add("size", sizeText(d.shape))
 	}
-	if p.explicit && i.flags&C.TensorHasStorage != 0 {
-		add("storage_offset", strconv.FormatInt(int64(i.storage_offset), 10))
-		add("storage_nbytes", strconv.FormatInt(int64(i.storage_nbytes), 10))
+	if d.sparse && !d.meta {
+		count("nnz", d.parts[len(d.parts)-2].tensor.Size(-1))
 	}
-	if name := gradFnName(t); name != "" {
+	if p.explicit || !dtypeShown {
+		add("dtype", d.dtype.String())
+	}
+	if d.quantized {
+		p.addQuantizer(d.Tensor, add)
+	}
+	if d.layout != Strided {
+		add("layout", d.layout.String())
+	}
+	if p.explicit && d.info.strides != nil {
+		add("stride", sizeText(copyDims(d.info.strides, d.info.ndim)))
+	}
+	if p.explicit && d.info.flags&C.TensorHasStorage != 0 {
+		count("storage_offset", int64(d.info.storage_offset))
+		count("storage_nbytes", int64(d.info.storage_nbytes))
+	}
+	if name := gradFnName(d.Tensor); name != "" {
 		add("grad_fn", "<"+name+">")
-	} else if i.flags&C.TensorRequiresGrad != 0 {
+	} else if d.info.flags&C.TensorRequiresGrad != 0 {
 		add("requires_grad", "True")
 	}
-	return string(p.appendSuffixes(text, suffixes, indent, layout == SparseCOO))
+	return suffixes
 }
 
 // appendSuffixes appends ", size=(2, 3)" and the like, and the closing parenthesis. What would go
@@ -310,13 +335,8 @@ func (p *printer) appendSuffixes(text []byte, suffixes []string, indent int, new
 	return append(text, ')')
 }
 
-// tensorPart is one of the tensors that make up a sparse one.
-type tensorPart struct {
-	name   string
-	tensor Tensor
-}
-
-// sparseParts returns the tensors in a sparse one; those of the values' indices come last but one.
+// sparseParts returns the tensors that t consists of: indices, the last of them with one column for
+// each of the values, and the values.
 func sparseParts(t Tensor, layout Layout) []tensorPart {
 	switch layout {
 	case SparseCOO:
@@ -324,9 +344,9 @@ func sparseParts(t Tensor, layout Layout) []tensorPart {
 		var indices, values C.Tensor
 		h := C.Tensor(t.use("String", "self"))
 		MustNil(unsafe.Pointer(C._Indices(h, &indices)))
-		indicesTensor := wrapHandle(unsafe.Pointer(indices))
+		first := wrapHandle(unsafe.Pointer(indices))
 		MustNil(unsafe.Pointer(C._Values(h, &values)))
-		return []tensorPart{{"indices", indicesTensor}, {"values", wrapHandle(unsafe.Pointer(values))}}
+		return []tensorPart{{"indices", first}, {"values", wrapHandle(unsafe.Pointer(values))}}
 	case SparseCSR, SparseBSR:
 		return []tensorPart{{"crow_indices", CrowIndices(t)}, {"col_indices", ColIndices(t)}, {"values", Values(t)}}
 	default:
@@ -406,7 +426,7 @@ func (p *printer) appendElements(text []byte, t Tensor, indent int) []byte {
 	case deviceOf(i.device).Type() == DeviceTypeCPU:
 		e.strides = copyDims(i.strides, i.ndim)
 		if e.reach()+int64(i.storage_offset) > int64(i.storage_nbytes/i.itemsize) {
-			return append(text, "..."...) // the storage was made smaller than the tensor
+			return append(text, "..."...) // somebody made the storage smaller than the tensor
 		}
 	default:
 		p.copyCorners(t, &e)

@@ -227,6 +227,9 @@ var built = map[string]func() gotorch.Tensor{
 	"torch.sparse_coo_tensor(size=())": func() gotorch.Tensor {
 		return gotorch.SparseCOOTensorSize([]int64{})
 	},
+	"torch.sparse_coo_tensor(size=(0, 3), dtype=torch.int64)": func() gotorch.Tensor {
+		return gotorch.SparseCOOTensorSize([]int64{0, 3}, gotorch.TensorOptions{DType: gotorch.Int64})
+	},
 	"torch.tensor([[1, 0], [0, 2.5]]).to_sparse_csr()": func() gotorch.Tensor {
 		return gotorch.FromSlice([]float32{1, 0, 0, 2.5}, 2, 2).ToSparseCSR()
 	},

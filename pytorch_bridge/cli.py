@@ -67,6 +67,20 @@ def build(parser: argparse.ArgumentParser) -> Run:
 
 
 @command
+def bench(parser: argparse.ArgumentParser) -> Run:
+    """Measure Go against C++ and Python, and write docs/benchmarks.md."""
+    parser.add_argument("cases", nargs="*", help="measure only these, and write nothing")
+    parser.add_argument("--rounds", type=int, help="repetitions; more are steadier")
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.bench import ROUNDS, main
+
+        return main(options.rounds or ROUNDS, options.cases)
+
+    return run
+
+
+@command
 def doctor(parser: argparse.ArgumentParser) -> Run:
     """Say what is installed, what is missing, and what to type."""
 

@@ -196,8 +196,12 @@ def _go_caches() -> dict[str, str]:
     home = os.environ.get("HOME", "")
     if home and os.access(home, os.W_OK):
         return {}
-    places = {"GOCACHE": ROOT / "build/go/cache", "GOPATH": ROOT / "build/go/path"}
-    return {name: str(path) for name, path in places.items() if not os.environ.get(name)}
+    places = {"GOCACHE": "cache", "GOPATH": "path", "STATICCHECK_CACHE": "staticcheck"}
+    return {
+        name: str(ROOT / "build/go" / folder)
+        for name, folder in places.items()
+        if not os.environ.get(name)
+    }
 
 
 def go_environment(go: Go) -> dict[str, str]:

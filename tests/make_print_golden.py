@@ -297,12 +297,17 @@ def chosen_strided() -> list[dict]:
         case(t([0.5] * 4 + [1e4] + [0.5] * 4), "hidden numbers do not count", threshold=8),
         case(torch.arange(10), "threshold", threshold=5),
         case(torch.arange(10), "edge items", threshold=5, edgeitems=1),
+        case(torch.arange(6), "exactly the edge items", threshold=5),
         case(torch.arange(10), "no edge items", threshold=5, edgeitems=0),
         case(torch.ones(3, 4), "no edge items of a matrix", threshold=5, edgeitems=0),
         case(t(3.0), "scalar above the threshold", threshold=0),
         case(torch.arange(6).reshape(2, 3), "narrow lines", linewidth=1),
         case(torch.arange(50.0).expand(60, 50), "the short profile", profile="short"),
         case(torch.arange(1100, dtype=torch.int16), "the full profile", profile="full"),
+    ]
+    cases += [
+        case(torch.empty(2, 0, 1, 1, dtype=f64, requires_grad=True), "suffixes", linewidth=width)
+        for width in range(30, 65)
     ]
     cases += [
         case(bits(bytes(range(256)), dtype), f"all of {dtype}".replace("torch.", ""), precision=9)
@@ -362,6 +367,7 @@ BUILT = [
     "torch.sparse_coo_tensor(size=(2, 3))",
     "torch.sparse_coo_tensor(size=(2, 3), device='meta')",
     "torch.sparse_coo_tensor(size=())",
+    "torch.sparse_coo_tensor(size=(0, 3), dtype=torch.int64)",
     "torch.tensor([[1, 0], [0, 2.5]]).to_sparse_csr()",
     "torch.tensor([[1, 0], [0, 2.5]], dtype=torch.float64).to_sparse_csc()",
     "torch.eye(4).to_sparse_bsr((2, 2))",

@@ -39,7 +39,7 @@ int main(void) {
   Tensor a = NULL, b = NULL, c = NULL;
   float out[4];
   const char *err = TensorFromData(data, sizeof data, sizes, 2, 6, &a);
-  if (!err) err = T(a, &b);
+  if (!err) err = Transpose2D(a, &b);
   if (!err) err = MM(a, b, &c);
   if (!err) err = TensorCopyOut(c, out, sizeof out);
   if (err) {
@@ -91,7 +91,11 @@ def test_c_program_elsewhere_builds_with_pkg_config(library, tmp_path):
         text=True,
     )
     assert built.stderr == ""
+    import torch
+
+    a = torch.arange(1.0, 7.0).reshape(2, 3)
+    with pytest.raises(RuntimeError) as refusal:
+        a.mm(a)
+    numbers = " ".join(f"{x:g}" for x in a.mm(a.t()).flatten().tolist())
     done = subprocess.run([tmp_path / "prog"], env={}, capture_output=True, text=True)
-    assert done.stdout == (
-        "14 32 32 77\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)\n"
-    )
+    assert done.stdout == f"{numbers}\nRuntimeError: {refusal.value}\n"

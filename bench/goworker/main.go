@@ -62,7 +62,7 @@ var modes = map[string]repeat{
 	"scope": func(n int, body func() []gotorch.Tensor) {
 		for n > 0 {
 			some := min(n, 100)
-			gotorch.Scoped(func(*gotorch.ScopeHandle) {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
 				for range some {
 					body()
 				}
@@ -179,7 +179,7 @@ func tiny(mode string) map[string]func(int) {
 		scoped[name] = func(n int) {
 			for n > 0 {
 				some := min(n, 100)
-				gotorch.Scoped(func(*gotorch.ScopeHandle) { body(some) })
+				gotorch.Scope0(func(*gotorch.ScopeHandle) { body(some) })
 				n -= some
 			}
 		}

@@ -1,0 +1,144 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Modules print as PyTorch's do.
+
+// String returns the tree of modules as PyTorch prints it. What a module has to say of itself is the
+// result of its method ExtraRepr, if it has one.
+func (m *Module) String() string { return repr(m.outer()) }
+
+func repr(m Modular) string {
+	bind(m)
+	var extra, children []string
+	if m, ok := m.(interface{ ExtraRepr() string }); ok && m.ExtraRepr() != "" {
+		extra = strings.Split(m.ExtraRepr(), "\n")
+	}
+	lists := map[string]*list{}
+	var order []*list
+	for e := range entries(m) {
+		if e.child == nil {
+			continue
+		}
+		text := repr(e.child)
+		// A list of modules is a module of its own in PyTorch, unless its elements are named as if
+		// they were fields.
+		name, in := strings.CutPrefix(e.name, e.field+".")
+		if e.list == single || !in {
+			order = append(order, &list{name: e.name, kind: single, items: []item{{"", text}}})
+			continue
+		}
+		l := lists[e.field]
+		if l == nil {
+			l = &list{name: e.field, kind: e.list}
+			lists[e.field] = l
+			order = append(order, l)
+		}
+		l.items = append(l.items, item{name, text})
+	}
+	for _, l := range order {
+		children = append(children, "("+l.name+"): "+indent(l.String()))
+	}
+	return layout(className(m), extra, children)
+}
+
+// layout joins the parts of a module's text.
+func layout(class string, extra, children []string) string {
+	lines := append(extra, children...)
+	switch {
+	case len(lines) == 0:
+		return class + "()"
+	case len(extra) == 1 && len(children) == 0:
+		return class + "(" + extra[0] + ")"
+	}
+	return class + "(\n  " + strings.Join(lines, "\n  ") + "\n)"
+}
+
+// list is a field with modules.
+type list struct {
+	name  string
+	kind  listKind
+	items []item
+}
+
+type item struct{ name, text string }
+
+func (l *list) String() string {
+	var lines []string
+	switch l.kind {
+	case single:
+		return l.items[0].text
+	case inMap:
+		for _, it := range l.items {
+			lines = append(lines, "("+it.name+"): "+indent(it.text))
+		}
+		return layout("ModuleDict", nil, lines)
+	}
+	// Equal neighbours in a slice are counted: "(0-2): 3 x Linear(...)".
+	for first := 0; first < len(l.items); {
+		last := first
+		for last+1 < len(l.items) && l.items[last+1].text == l.items[first].text {
+			last++
+		}
+		line := "(" + l.items[first].name + "): " + l.items[first].text
+		if last > first {
+			line = fmt.Sprintf("(%s-%s): %d x %s", l.items[first].name, l.items[last].name, last-first+1, l.items[first].text)
+		}
+		lines = append(lines, indent(line))
+		first = last + 1
+	}
+	return layout("ModuleList", nil, lines)
+}
+
+func indent(s string) string { return strings.ReplaceAll(s, "\n", "\n  ") }
+
+// className returns the name of a module's type as PyTorch calls it: LinearModule is "Linear".
+func className(m Modular) string {
+	t := reflect.TypeOf(m).Elem()
+	name, _, _ := strings.Cut(t.Name(), "[") // of a generic type only what is before its arguments
+	if t.PkgPath() == moduleType.PkgPath() {
+		name = strings.TrimSuffix(name, "Module")
+	}
+	return name
+}
+
+func pyBool(b bool) string {
+	if b {
+		return "True"
+	}
+	return "False"
+}
+
+// pyFloat writes a number as Python does.
+func pyFloat(f float64) string {
+	if f == 0 || math.Abs(f) >= 1e-4 && math.Abs(f) < 1e16 {
+		s := strconv.FormatFloat(f, 'f', -1, 64)
+		if !strings.Contains(s, ".") {
+			s += ".0"
+		}
+		return s
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
+
+func pyTuple(list []int64) string {
+	parts := make([]string, len(list))
+	for i, n := range list {
+		parts[i] = strconv.FormatInt(n, 10)
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
+}
+
+// pyInts writes one number as a number and more as a tuple.
+func pyInts(list []int64) string {
+	if len(list) == 1 {
+		return strconv.FormatInt(list[0], 10)
+	}
+	return pyTuple(list)
+}

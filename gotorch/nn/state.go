@@ -1,0 +1,121 @@
+package nn
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gotorch.dev/gotorch"
+)
+
+// StateDict is a model's state by PyTorch's names, "conv1.weight": its parameters and buffers.
+type StateDict map[string]gotorch.Tensor
+
+// Names returns the names in alphabetical order.
+func (d StateDict) Names() []string { return slices.Sorted(maps.Keys(d)) }
+
+// StateDict returns the model's parameters and buffers, without transient ones. The tensors share
+// memory with the model: what is done to it afterwards, they see.
+func (m *Module) StateDict() StateDict {
+	dict := StateDict{}
+	for name, t := range m.tensors(false, parameter, buffer) {
+		dict[name] = t.Detach()
+	}
+	return dict
+}
+
+// LoadOptions are the arguments of [Module.LoadStateDict] and [Load] that have defaults.
+type LoadOptions struct {
+	// Partial is PyTorch's strict=False: names that only the model or only the state dict has are
+	// left alone.
+	Partial bool
+}
+
+// LoadStateDict copies tensors into the model's parameters and buffers of the same names, converting
+// dtypes and devices. Where names or shapes do not fit it returns a *StateDictError that lists all that
+// is wrong, and changes nothing.
+func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
+	partial := option(opts).Partial
+	problems := &StateDictError{Module: className(m.outer())}
+	own := map[string]bool{}
+	optional := map[string]bool{}
+	walk(m.outer(), "", func(prefix string, m Modular) bool {
+		if m, ok := m.(interface{ optionalKeys() []string }); ok {
+			for _, key := range m.optionalKeys() {
+				optional[join(prefix, key)] = true
+			}
+		}
+		return true
+	})
+	type copying struct{ to, from gotorch.Tensor }
+	var copies []copying
+	for name, to := range m.tensors(false, parameter, buffer) {
+		own[name] = true
+		from, ok := dict[name]
+		if !ok {
+			if !partial && !optional[name] {
+				problems.Missing = append(problems.Missing, name)
+			}
+			continue
+		}
+		want, got := to.Shape(), from.Shape()
+		if len(want) == 0 && len(got) == 1 && got[0] == 1 {
+			from, got = from.Select(0, 0), want // as PyTorch 0.3 saved numbers
+		}
+		if !slices.Equal(want, got) {
+			problems.Mismatched = append(problems.Mismatched, Mismatch{name, want, got})
+			continue
+		}
+		copies = append(copies, copying{to, from})
+	}
+	if !partial {
+		for _, name := range dict.Names() {
+			if !own[name] {
+				problems.Unexpected = append(problems.Unexpected, name)
+			}
+		}
+	}
+	if len(problems.Missing)+len(problems.Unexpected)+len(problems.Mismatched) > 0 {
+		return problems
+	}
+	return gotorch.Try0(func() {
+		gotorch.NoGrad(func() {
+			for _, c := range copies {
+				c.to.Copy_(c.from)
+			}
+		})
+	})
+}
+
+// StateDictError says why a state dict does not fit a model.
+type StateDictError struct {
+	Module     string     // "Sequential"
+	Missing    []string   // names that only the model has
+	Unexpected []string   // names that only the state dict has
+	Mismatched []Mismatch // tensors of other shapes
+}
+
+// Mismatch is a tensor that has another shape in the model than in the state dict.
+type Mismatch struct {
+	Name      string
+	Want, Got []int64 // the model's shape and the state dict's
+}
+
+// Error lists everything in the words that PyTorch has for it.
+func (e *StateDictError) Error() string {
+	var lines []string
+	if len(e.Missing) > 0 {
+		lines = append(lines, "Missing key(s) in state_dict: "+quoted(e.Missing)+".")
+	}
+	if len(e.Unexpected) > 0 {
+		lines = append(lines, "Unexpected key(s) in state_dict: "+quoted(e.Unexpected)+".")
+	}
+	for _, m := range e.Mismatched {
+		lines = append(lines, fmt.Sprintf("size mismatch for %s: copying a param with shape %v from checkpoint, the shape in current model is %v.",
+			m.Name, m.Got, m.Want))
+	}
+	return "Error(s) in loading state_dict for " + e.Module + ":\n\t" + strings.Join(lines, "\n\t")
+}
+
+func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }

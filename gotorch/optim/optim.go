@@ -1,0 +1,279 @@
+// Package optim has the optimisers: they change a model's parameters by the gradients that a backward
+// pass has left.
+//
+//	opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1, Momentum: 0.9})
+//	for batch := range loader.All() {
+//		loss := F.CrossEntropy(model.Forward(batch.Input), batch.Target)
+//		opt.ZeroGrad()
+//		loss.Backward()
+//		opt.Step()
+//	}
+//
+// Parameters in groups have options of their own, and all of them can be changed between steps:
+//
+//	opt := optim.AdamW(body.Parameters(), optim.AdamWOptions{LR: 1e-4})
+//	opt.AddGroup(head.Parameters(), optim.AdamWOptions{LR: 1e-3, WeightDecay: new(0.0)})
+//	opt.Groups[0].LR *= 0.5
+//	for _, lr := range opt.LRs() { // of all groups, of any optimiser
+//		*lr *= 0.9
+//	}
+//
+// An optimiser gives the same numbers as PyTorch's, to the last bit where the gradients are the same
+// and the tensors are on a CPU: it does the same arithmetic, in a few calls for all tensors of a group
+// (the _foreach_ functions) rather than some for each. With the option Fused it uses the _fused_
+// kernels, as PyTorch does with fused=True; they read and write memory once, and differ in the last
+// bits. PyTorch's foreach, capturable and differentiable are not options here.
+package optim
+
+import (
+	"fmt"
+
+	"gotorch.dev/gotorch"
+)
+
+// Optimizer is what training loops and schedules need of an optimiser. An Optimizer is used by one
+// goroutine at a time.
+type Optimizer interface {
+	// Step changes the parameters that have a gradient.
+	Step()
+	// ZeroGrad drops the gradients.
+	ZeroGrad()
+	// LRs returns where the learning rate of each group is, to be read or changed.
+	LRs() []*float64
+	// StateDict returns what the optimiser remembers, as PyTorch's state_dict does: saved with
+	// gotorch.Save, it can be loaded there.
+	StateDict() gotorch.Dict
+	// LoadStateDict restores what StateDict of this optimiser, here or in PyTorch, has returned. If
+	// it does not fit, it returns a *gotorch.Error of kind ValueError and changes nothing.
+	LoadStateDict(dict gotorch.Dict) error
+}
+
+func valueError(op, format string, args ...any) *gotorch.Error {
+	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, args...)}
+}
+
+// option returns the options that a function was given, or the zero ones.
+func option[O any](opts []O) (opt O) {
+	if len(opts) > 0 {
+		opt = opts[0]
+	}
+	return opt
+}
+
+func or[T any](p *T, value T) T {
+	if p == nil {
+		return value
+	}
+	return *p
+}
+
+// notNegative panics with a ValueError if a value is negative or no number.
+func notNegative(op, what string, value float64) {
+	if !(value >= 0) {
+		panic(valueError(op, "invalid %s: %v", what, value))
+	}
+}
+
+// checkParams panics with a ValueError unless params can be the next group.
+func checkParams(op string, params []gotorch.Tensor, groups []group) {
+	if len(params) == 0 {
+		panic(valueError(op, "optimizer got an empty parameter list"))
+	}
+	taken := map[uintptr]bool{}
+	for _, g := range groups {
+		for _, p := range g.params() {
+			if p.Defined() {
+				taken[uintptr(*p.T)] = true
+			}
+		}
+	}
+	for i, p := range params {
+		if !p.IsLeaf() {
+			panic(valueError(op, "can't optimize a non-leaf Tensor: parameter %d is the result of a computation", i))
+		}
+		if handle := uintptr(*p.T); taken[handle] {
+			panic(valueError(op, "parameter %d appears twice, or in more than one parameter group", i))
+		} else {
+			taken[handle] = true
+		}
+	}
+}
+
+// zeroGrad drops the gradients of params.
+func zeroGrad(params []gotorch.Tensor) {
+	for _, p := range params {
+		p.SetGrad(gotorch.Tensor{})
+	}
+}
+
+// step runs fn without recording a graph, and frees the tensors that it makes.
+func step(fn func()) {
+	gotorch.NoGrad(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) { fn() })
+	})
+}
+
+// remember returns what fn makes, which is to outlive every scope that the caller is in. It runs on a
+// goroutine of its own, where no scope is.
+func remember(fn func() gotorch.Tensor) (t gotorch.Tensor) {
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t, err = gotorch.Try(fn)
+	}()
+	<-done
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// State dicts ----------------------------------------------------------------------------------------
+
+// group is what a state dict is made of: parameters with common options.
+type group interface {
+	params() []gotorch.Tensor
+	// options returns all options by PyTorch's names.
+	options() gotorch.Dict
+	// state returns what is remembered of the i-th parameter, by PyTorch's names; nil for nothing.
+	state(i int) gotorch.Dict
+	// parse checks options and states, where nil is for a parameter without one, and returns what
+	// puts them in force.
+	parse(r *reader, options gotorch.Dict, states []gotorch.Dict) (commit func())
+}
+
+// stateDict returns the state of an optimiser in PyTorch's form, in which parameters are numbered
+// through all groups.
+func stateDict(groups []group) gotorch.Dict {
+	var states gotorch.Dict
+	var list []any
+	number := int64(0)
+	for _, g := range groups {
+		var numbers []any
+		for i := range g.params() {
+			if state := g.state(i); state != nil {
+				states = append(states, gotorch.DictItem{Key: number, Value: state})
+			}
+			numbers = append(numbers, number)
+			number++
+		}
+		list = append(list, append(g.options(), gotorch.DictItem{Key: "params", Value: numbers}))
+	}
+	return gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: list}}
+}
+
+func loadStateDict(op string, groups []group, dict gotorch.Dict) error {
+	r := &reader{op: op}
+	states, _ := dict.Get("state").(gotorch.Dict)
+	list, ok := dict.Get("param_groups").([]any)
+	if !ok {
+		return valueError(op, "the state dict has no list 'param_groups'")
+	}
+	if len(list) != len(groups) {
+		return valueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(groups))
+	}
+	var commits []func()
+	for n, g := range groups {
+		options, _ := list[n].(gotorch.Dict)
+		numbers, _ := options.Get("params").([]any)
+		if len(numbers) != len(g.params()) {
+			return valueError(op, "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group %d has %d parameters, not %d",
+				n, len(numbers), len(g.params()))
+		}
+		ofParams := make([]gotorch.Dict, len(numbers))
+		for i, number := range numbers {
+			ofParams[i], _ = states.Get(number).(gotorch.Dict)
+		}
+		commits = append(commits, g.parse(r, options, ofParams))
+	}
+	if r.err != nil {
+		return r.err
+	}
+	for _, commit := range commits {
+		commit()
+	}
+	return nil
+}
+
+// reader takes values out of a dict and keeps the first error.
+type reader struct {
+	op  string
+	err error
+}
+
+func (r *reader) fail(key string, got any, want string) {
+	if r.err == nil {
+		r.err = valueError(r.op, "the state dict has %T as '%s', where %s is required", got, key, want)
+	}
+}
+
+func (r *reader) float(d gotorch.Dict, key string) float64 {
+	switch v := d.Get(key).(type) {
+	case float64:
+		return v
+	case int64:
+		return float64(v)
+	case gotorch.Tensor:
+		if v.Defined() && v.Numel() == 1 && !v.DType().IsComplex() {
+			return gotorch.Item[float64](v)
+		}
+		r.fail(key, v, "a number")
+	default:
+		r.fail(key, v, "a number")
+	}
+	return 0
+}
+
+// bool takes a missing value and None for false: some options are None by default, others are newer
+// than the file.
+func (r *reader) bool(d gotorch.Dict, key string) bool {
+	switch v := d.Get(key).(type) {
+	case bool:
+		return v
+	case nil:
+	default:
+		r.fail(key, v, "a bool")
+	}
+	return false
+}
+
+// pair takes a tuple or list of two numbers.
+func (r *reader) pair(d gotorch.Dict, key string) (pair [2]float64) {
+	v := d.Get(key)
+	list, ok := v.([]any)
+	if tuple, isTuple := v.(gotorch.Tuple); isTuple {
+		list, ok = tuple, true
+	}
+	if !ok || len(list) != 2 {
+		r.fail(key, v, "a pair of numbers")
+		return pair
+	}
+	for i := range pair {
+		pair[i] = r.float(gotorch.Dict{{Key: key, Value: list[i]}}, key)
+	}
+	return pair
+}
+
+// like takes a copy of a tensor, with the dtype and on the device of the parameter that it is about.
+func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor) (t gotorch.Tensor) {
+	v, ok := d.Get(key).(gotorch.Tensor)
+	if !ok || !v.Defined() {
+		r.fail(key, d.Get(key), "a tensor")
+		return t
+	}
+	if got, want := fmt.Sprint(v.Shape()), fmt.Sprint(param.Shape()); got != want {
+		if r.err == nil {
+			r.err = valueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want)
+		}
+		return t
+	}
+	defer func() {
+		if err, ok := recover().(error); ok && r.err == nil {
+			r.err = err
+		}
+	}()
+	return remember(func() gotorch.Tensor {
+		return v.Detach().To(gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true})
+	})
+}
