@@ -8,8 +8,9 @@
 #   ARGS='-k name'         more arguments for pytest
 
 .DEFAULT_GOAL := build
-.PHONY: help setup build generate demo test test-torch lint lint-go lint-python lint-c format \
-	bench conformance doctor clean distclean
+LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
+.PHONY: help setup build generate demo test test-torch lint $(LINTS) format bench conformance \
+	doctor clean distclean
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,6 @@ unexport PYTHONPATH PYTHONHOME
 # What needs Go runs in the environment that `env` prints: the right go, caches where HOME is unset.
 IN_ENV = eval "$$($(BRIDGE) env)" &&
 GO = $(IN_ENV) go
-STATICCHECK := tool -modfile=.ci/tools.mod staticcheck
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,8 +35,9 @@ setup: ## .venv with torch and everything else that is needed
 	  $(if $(TORCH_VERSION),--torch '$(TORCH_VERSION)') $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)')
 
 # The check that what is committed is what the schema asks for runs when either has changed.
-GENERATOR := $(shell find pytorch_bridge -name '*.py' -o -name '*.yaml' 2>/dev/null)
-GENERATED := $(wildcard cgotorch/*_gen.* gotorch/*_gen.go pytorch_bridge/schema/*_gen.*)
+GENERATOR := pytorch_bridge/generate.py \
+	$(wildcard $(foreach dir,schema types targets,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml))
+GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen*)
 build/generated: $(GENERATOR) $(GENERATED) | setup
 	@$(IN_ENV) $(BRIDGE) generate --check
 	@mkdir -p $(@D) && touch $@
@@ -62,26 +63,30 @@ test-torch: ## build for another torch and run the smoke tests: make test-torch 
 	@GOTORCH_BUILD_DIR=build/$(TORCH_VERSION) .venv-$(TORCH_VERSION)/bin/python -m pytorch_bridge build
 	@GOTORCH_BUILD_DIR=build/$(TORCH_VERSION) .venv-$(TORCH_VERSION)/bin/python -m pytest -m smoke $(ARGS)
 
-lint: lint-go lint-python lint-c ## format and static checks
+lint: $(LINTS) ## format and static checks
 
 GO_FOLDERS = $(wildcard gotorch examples bench tests)
-lint-go: setup
-	@$(GO)fmt -l $(GO_FOLDERS) | awk '{print "make format would change " $$0; bad = 1} END {exit bad}'
-	@$(GO) vet ./...
-	@$(GO) $(STATICCHECK) ./...
-
-lint-python: setup
-	@$(PY) -m ruff check --quiet
-	@$(PY) -m ruff format --quiet --check
-	@$(PY) -m mypy --no-error-summary
-
-C_FILES := $(wildcard $(foreach dir,cgotorch cgotorch/test bench,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
+C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
 HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
-lint-c: setup
-	@bad=0; for file in $(HANDWRITTEN_C); do \
-	  $(VENV)/bin/clang-format --dry-run -Werror $$file 2>/dev/null || \
-	    { echo "make format would change $$file"; bad=1; }; \
-	done; exit $$bad
+
+lint-format: setup
+	@{ $(GO)fmt -l $(GO_FOLDERS); \
+	  $(PY) -m ruff format --quiet --diff 2>/dev/null | sed -n 's/^--- //p'; \
+	  for file in $(HANDWRITTEN_C); do \
+	    $(VENV)/bin/clang-format --dry-run -Werror $$file 2>/dev/null || echo $$file; \
+	  done; } | awk '{print "make format would change " $$0; bad = 1} END {exit bad}'
+
+lint-vet: setup
+	@$(GO) vet ./...
+
+lint-staticcheck: setup
+	@$(GO) tool -modfile=.ci/tools.mod staticcheck ./...
+
+lint-ruff: setup
+	@$(PY) -m ruff check --quiet
+
+lint-mypy: setup
+	@$(PY) -m mypy --no-error-summary
 
 format: setup ## format every hand-written file
 	@$(GO)fmt -w $(GO_FOLDERS)

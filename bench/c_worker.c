@@ -61,8 +61,9 @@ int main(void) {
     } else if (strcmp(name, "mlp_forward_64") == 0) {
       for (; n > 0; n--) FreeTensor(forward(x64, w1, b1, w2, b2));
     } else {
-      fprintf(stderr, "no case %s\n", name);
-      return 1;
+      printf("none\n");
+      fflush(stdout);
+      continue;
     }
     printf("%" PRId64 " %" PRId64 "\n", now(CLOCK_MONOTONIC) - wall,
            now(CLOCK_PROCESS_CPUTIME_ID) - cpu);

@@ -2,6 +2,7 @@
 // directly. Reads "CASE ITERATIONS" lines, answers "WALL_NS CPU_NS" (CPU over all threads).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <time.h>
 
 #include <cstdint>

@@ -25,7 +25,8 @@ using Terms = c10::SmallVector<ix::TensorIndex, 4>;
 // A list of n elements as an index tensor where the indexed tensor is.
 at::Tensor list_tensor(const void *data, int64_t n, at::ScalarType dtype,
                        const at::Device &device) {
-  if (n < 0 || (n > 0 && data == nullptr)) throw_value("an index list");
+  if (n < 0 || (n > 0 && data == nullptr))
+    throw_value("an index list has a negative length, or no elements where it should");
   at::Tensor t = at::empty({n}, at::TensorOptions(at::kCPU).dtype(dtype));
   if (n > 0) std::memcpy(t.mutable_data_ptr(), data, static_cast<size_t>(n) * t.itemsize());
   return t.to(device);
@@ -65,8 +66,13 @@ void add_term(Terms &out, const IndexTerm &term, const at::Tensor &self) {
       out.emplace_back(list_tensor(term.of.bools, term.start, at::kBool, self.device()));
       return;
     default:
-      throw_value("an IndexTerm's kind");
+      throw_value("an IndexTerm is of an unknown kind");
   }
+}
+
+void check_terms(const IndexTerm *terms, int64_t n) {
+  if (n < 0 || (n > 0 && terms == nullptr))
+    throw_value("the number of index terms is negative, or terms is NULL");
 }
 
 Terms convert(const IndexTerm *terms, int64_t n, const at::Tensor &self) {
@@ -162,17 +168,40 @@ struct Geometry {
 };
 
 at::Tensor get(const at::Tensor &self, const IndexTerm *terms, int64_t n) {
-  // Several basic terms are one view, unless autograd is to know how it came about.
-  if (plain(self) && !records(self)) {
+  check_terms(terms, n);
+  if (plain(self) && !records(self) && !has_tangent(self)) {
     if (std::all_of(terms, terms + n, is_basic)) {
+      // One view for all terms, instead of one each. With nothing to record, autograd would only
+      // pass the call on; below it, the view is entered as a view of self.
       Geometry g;
-      if (g.apply(self, terms, n)) return self.as_strided(g.sizes, g.strides, g.offset);
-    } else if (std::any_of(terms, terms + n, copies) && !has_tangent(self)) {
-      const at::AutoDispatchBelowADInplaceOrView guard;  // the copy is no view, and has no graph
+      if (g.apply(self, terms, n)) {
+        const at::AutoDispatchBelowAutograd guard;
+        return self.as_strided(g.sizes, g.strides, g.offset);
+      }
+    } else if (std::any_of(terms, terms + n, copies)) {
+      // The result is no view, so that not even that needs to be done.
+      const at::AutoDispatchBelowADInplaceOrView guard;
       return ix::get_item(self, convert(terms, n, self));
     }
   }
   return ix::get_item(self, convert(terms, n, self));
+}
+
+// Only what every supported torch has is used below; its functions for numbers are newer.
+
+void copy_to(const at::Tensor &view, const at::Scalar &value) { view.fill_(value); }
+void copy_to(const at::Tensor &view, const at::Tensor &value) { ix::copy_to(view, value); }
+
+void put(at::Tensor self, const Terms &terms, const at::Scalar &value) {
+  self.index_put_(terms, value);
+}
+void put(const at::Tensor &self, const Terms &terms, const at::Tensor &value) {
+  ix::set_item(self, terms, value);
+}
+
+const at::Tensor &tensor_like(const at::Tensor &value, const at::Tensor &) { return value; }
+at::Tensor tensor_like(const at::Scalar &value, const at::Tensor &self) {
+  return at::scalar_tensor(value, self.options());
 }
 
 void add_to(const at::Tensor &view, const at::Scalar &value) { view.add_(value); }
@@ -189,7 +218,7 @@ void accumulate(const at::Tensor &self, const Terms &terms, const Value &value) 
   at::Tensor view = ix::impl::applySlicing(self, terms, indices, false, self.device(),
                                            c10::SymIntArrayRef(self.sym_sizes()));
   if (indices.empty()) return add_to(view, value);
-  const at::Tensor tensor = ix::asTensor(value, self);
+  const at::Tensor tensor = tensor_like(value, self);
   view.index_put_(ix::impl::typeConvertIndices(view, std::move(indices)),
                   tensor.view_symint(ix::slicePrefix1sSize(tensor.sym_sizes())), true);
 }
@@ -201,11 +230,12 @@ void set_any(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Va
   if (add)
     accumulate(self, converted, value);
   else
-    ix::set_item(self, converted, value);
+    put(self, converted, value);
 }
 
 template <class Value>
 void set(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value &value, bool add) {
+  check_terms(terms, n);
   const bool shortcut = plain(self) && !records(self) && !records(value) && !has_tangent(self) &&
                         !has_tangent(value) &&
                         self.is_inference() == c10::InferenceMode::is_enabled();
@@ -220,7 +250,7 @@ void set(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value 
       if (add)
         add_to(view, value);
       else
-        ix::copy_to(view, value);
+        copy_to(view, value);
     } else {
       set_any(self, terms, n, value, add);
     }

@@ -72,6 +72,10 @@ func callBack(op opID, block unsafe.Pointer) {
 //go:noinline
 func callSlow(op opID, block unsafe.Pointer) {
 	drainSome()
+	if attention.Load()&attentionTraced != 0 {
+		callTraced(op, block)
+		return
+	}
 	counted := enterC()
 	C.cgotorch_run(C.int64_t(op), (*C.struct_cgotorch_block)(block))
 	leaveC(counted)

@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -17,59 +18,103 @@ import (
 //
 // The footprint is what tensors take: the native bytes that are alive, which the allocator counts,
 // and some hundred for each handle (its TensorImpl, StorageImpl and the like). A collection starts
-// when the footprint has grown by a bound over the least that it was since the last one. The bound
-// follows that least: collecting more often than memory grows by its own size would only burn time.
-
+// when the footprint has grown by a bound over the least that it was since the last one.
+//
+// Dead tensors that wait for the collector push living ones out of the processor's caches, which
+// costs a tiny op a third of its time. So the bound is as small as collections are cheap: they may
+// take a twelfth of the time. With a small heap, that is once in a few megabytes; a program with a
+// large one collects when the tensors' memory has doubled.
 const (
 	handleBytes = 400
-	minGrowth   = 64 << 20
+	minBound    = 1 << 20
+	maxBound    = 64 << 20 // or the footprint, where that is more
+	timeShare   = 12
+	// The goroutine that found the memory grown waits for collections that are shorter than this.
+	// Others it leaves to run beside it.
+	patience = 2 * time.Millisecond
 )
 
 var pressure = (*C.struct_cgotorch_pressure)(C.cgotorch_pressure())
 
-var growth struct {
-	handles atomic.Int64 // words with a finaliser, whether or not a live handle is in them
-	base    atomic.Int64 // the least footprint since the last collection
-	limit   atomic.Int64 // the footprint at which the next one starts
+var growth = struct {
+	words atomic.Int64 // that wait for the collector, with or without a live handle
+	base  atomic.Int64 // the least footprint since the last collection
+	limit atomic.Int64 // the footprint at which the next one starts
+	bound atomic.Int64 // the difference of the two
+
 	running atomic.Bool
-}
+	sync.Mutex
+	last  time.Time     // the end of the last collection
+	usual time.Duration // what collections take when nothing else disturbs them
+}{}
 
 func init() {
-	growth.limit.Store(minGrowth)
+	growth.bound.Store(4 << 20)
+	rebase(0)
 }
 
-func footprint() int64 {
-	return atomic.LoadInt64((*int64)(unsafe.Pointer(&pressure.live))) + handleBytes*growth.handles.Load()
+func footprint(words int64) int64 {
+	return atomic.LoadInt64((*int64)(unsafe.Pointer(&pressure.live))) + handleBytes*words
 }
 
-// collectIfGrown counts n new words, and starts a collection if memory has grown enough.
-func collectIfGrown(n int64) {
-	handles := growth.handles.Add(n)
-	now := atomic.LoadInt64((*int64)(unsafe.Pointer(&pressure.live))) + handleBytes*handles
-	if now < growth.limit.Load() {
-		if now < growth.base.Load() {
-			rebase(now)
+// wordsMade counts new words, and starts a collection if memory has grown enough.
+func wordsMade(n int64) {
+	now := footprint(growth.words.Add(n))
+	switch {
+	case now >= growth.limit.Load():
+		collectSoon(now)
+	case now < growth.base.Load():
+		rebase(now)
+	}
+	watchThreads()
+}
+
+func wordsFreed(n int64) { growth.words.Add(-n) }
+
+func rebase(now int64) {
+	growth.base.Store(now)
+	growth.limit.Store(now + growth.bound.Load())
+}
+
+//go:noinline
+func collectSoon(now int64) {
+	if !growth.running.CompareAndSwap(false, true) {
+		// Another goroutine saw to it. Wait if memory grows faster than it is collected.
+		if now >= growth.limit.Load()+growth.bound.Load() {
+			growth.Lock()
+			growth.Unlock() //nolint:staticcheck // the wait is the point
 		}
 		return
 	}
-	watchThreads()
-	if growth.running.CompareAndSwap(false, true) {
+	growth.Lock()
+	if growth.usual < patience {
+		collect()
+	} else {
 		go collect()
 	}
 }
 
-func rebase(now int64) {
-	growth.base.Store(now)
-	growth.limit.Store(now + max(minGrowth, now))
-}
-
+// collect runs a collection. growth is locked, and running is set.
 func collect() {
+	start := time.Now()
 	runtime.GC()
-	// The finalisers run in a goroutine of their own, and their dead are freed a few at a time.
-	time.Sleep(100 * time.Microsecond)
-	drainAll()
-	rebase(footprint())
-	growth.running.Store(false)
-}
+	took := time.Since(start)
+	if growth.usual == 0 {
+		growth.usual = took
+	} else {
+		growth.usual = min(took, growth.usual*21/20)
+	}
 
-func slabsDied(n int64) { growth.handles.Add(-n * slabSize) }
+	// Towards the bound that would have made this collection a timeShare-th of the time, but not at
+	// once: a single one says little.
+	wanted := timeShare * float64(growth.usual) / float64(max(1, start.Sub(growth.last)))
+	bound := float64(growth.bound.Load()) * min(2, max(0.5, wanted))
+	bound = min(max(bound, minBound), max(maxBound, float64(growth.base.Load())))
+	growth.bound.Store(int64(bound))
+
+	growth.last = time.Now()
+	rebase(footprint(growth.words.Load()))
+	growth.running.Store(false)
+	growth.Unlock()
+	runtime.Gosched() // to the finalisers
+}

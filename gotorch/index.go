@@ -146,7 +146,8 @@ func toInt64s[I integer](from []I) []int64 {
 func Mask(mask Tensor) IndexTerm { return indexMask{mask} }
 
 // Index is Python's t[terms]. Where all terms are among [At], the slices, [Ellipsis] and [NewAxis]
-// the result is a view that shares t's storage; with any other term, a copy. The rules are those of
+// the result is a view that shares t's storage; with any other term, a copy. (An integer Tensor of no
+// dimensions counts as At. Without terms the result is a view of all of t.) The rules are those of
 // PyTorch, which are NumPy's: index tensors are broadcast together; the dimensions that they give
 // the result stand where they stood when they stand side by side, else in front.
 //

@@ -388,6 +388,114 @@ func TestIndexPutGradient(t *testing.T) {
 	}
 }
 
+// Every IndexPut counts as a change in place, so that autograd notices what it would get wrong.
+func TestIndexPutCountsAsChange(t *testing.T) {
+	value := gotorch.FromScalar(float32(7))
+	for name, put := range map[string]func(x gotorch.Tensor){
+		"number":     func(x gotorch.Tensor) { x.IndexPut(7, gotorch.At(0)) },
+		"tensor":     func(x gotorch.Tensor) { x.IndexPut(value, gotorch.At(0)) },
+		"list":       func(x gotorch.Tensor) { x.IndexPut(7, gotorch.List(0)) },
+		"mask":       func(x gotorch.Tensor) { x.IndexPut(7, x.GtScalar(0)) },
+		"accumulate": func(x gotorch.Tensor) { x.IndexPutAccumulate(7, gotorch.At(0)) },
+		"both": func(x gotorch.Tensor) {
+			x.Reshape([]int64{2, 1}).IndexPutAccumulate(value, gotorch.List(0, 1), gotorch.At(0))
+		},
+	} {
+		w := gotorch.Ones([]int64{2}).RequiresGrad_()
+		x := gotorch.FromSlice([]float32{1, 2})
+		y := w.Mul(x).Sum()
+		before := x.Version()
+		put(x)
+		if got := x.Version() - before; got != 1 {
+			t.Errorf("%s: the version went up by %d", name, got)
+		}
+		err := gotorch.Try0(func() { y.Backward() })
+		if err == nil || !strings.Contains(err.Error(), "has been modified by an inplace operation") {
+			t.Errorf("%s: backward through what was overwritten: %v", name, err)
+		}
+	}
+}
+
+// What index makes of a tensor that autograd knows nothing of are views like any other: a change to
+// one that brings a gradient with it reaches the tensor and its other views.
+func TestIndexViewsShareGraph(t *testing.T) {
+	w := gotorch.Ones([]int64{2}).RequiresGrad_()
+	x := gotorch.Zeros([]int64{2, 2})
+	row := x.Index(gotorch.At(1), gotorch.SliceFrom(0))
+	row.Add_(w.MulScalar(3))
+	if !x.RequiresGrad() || !row.RequiresGrad() {
+		t.Fatalf("RequiresGrad: of the tensor %v, of the view %v", x.RequiresGrad(), row.RequiresGrad())
+	}
+	x.IndexPut(5, gotorch.At(1), gotorch.At(0))
+	x.Mul(x).Sum().Backward()
+	// Of x only x[1, 1] = 3·w[1] still depends on w.
+	if got := gotorch.Data[float32](w.Grad()); !slices.Equal(got, []float32{0, 18}) {
+		t.Errorf("gradient %v", got)
+	}
+}
+
+func TestIndexInModes(t *testing.T) {
+	leaf := gotorch.FromSlice([]float32{1, 2, 3}).RequiresGrad_()
+	gotorch.NoGrad(func() {
+		for _, term := range []gotorch.IndexTerm{gotorch.SliceFrom(1), gotorch.List(1)} {
+			if name := leaf.Index(term).GradFnName(); name != "" {
+				t.Errorf("%s was recorded under NoGrad", name)
+			}
+		}
+		leaf.IndexPut(5, gotorch.At(0)).IndexPut(6, gotorch.List(1))
+	})
+	if got := gotorch.ToSlice[float32](leaf); !slices.Equal(got, []float32{5, 6, 3}) || !leaf.IsLeaf() {
+		t.Errorf("after a change under NoGrad: %v", leaf)
+	}
+	var inference gotorch.Tensor
+	gotorch.InferenceMode(func() {
+		inference = gotorch.Arange(4)
+		inference.IndexPut(7, gotorch.At(0)).IndexPut(8, gotorch.List(1)).IndexPutAccumulate(1, gotorch.SliceTo(2))
+		if got := inference.Index(gotorch.SliceStep(2)); !got.Equal(gotorch.FromSlice([]int64{8, 2})) {
+			t.Errorf("x[::2] = %v", got)
+		}
+		leaf.Detach().IndexPut(4, gotorch.At(0)) // a tensor from outside
+	})
+	if got := gotorch.ToSlice[int64](inference); !slices.Equal(got, []int64{8, 9, 2, 3}) {
+		t.Errorf("in inference mode: %v", got)
+	}
+	if got := inference.Index(gotorch.At(0), gotorch.NewAxis); got.Item() != int64(8) {
+		t.Errorf("x[0, None] = %v", got)
+	}
+	err := gotorch.Try0(func() { inference.IndexPut(1, gotorch.At(0)) })
+	if err == nil || !strings.Contains(err.Error(), "Inplace update to inference tensor outside InferenceMode is not allowed") {
+		t.Errorf("a change to an inference tensor outside of the mode: %v", err)
+	}
+}
+
+// Tensors of other kinds take PyTorch's own way.
+func TestIndexOtherKinds(t *testing.T) {
+	meta := gotorch.Zeros([]int64{2, 3}, gotorch.TensorOptions{Device: gotorch.Meta})
+	if got := meta.Index(gotorch.At(0), gotorch.NewAxis, gotorch.SliceTo(2)).Shape(); !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("on meta: shape %v", got)
+	}
+	meta.IndexPut(1, gotorch.At(0))
+
+	sparse := gotorch.FromSlice([]float32{0, 1, 2, 0}, 2, 2).ToSparse()
+	if got := sparse.Index(gotorch.At(1)).ToDense(); !got.Equal(gotorch.FromSlice([]float32{2, 0})) {
+		t.Errorf("sparse: x[1] = %v", got)
+	}
+
+	z := gotorch.FromSlice([]complex64{1 + 2i, 3 + 4i}).Conj()
+	if got := gotorch.ToSlice[complex64](z.Index(gotorch.SliceFrom(1))); got[0] != 3-4i {
+		t.Errorf("conjugate: x[1:] = %v", got)
+	}
+	z.IndexPut(5+6i, gotorch.At(0))
+	if got := gotorch.ToSlice[complex64](z); !slices.Equal(got, []complex64{5 + 6i, 3 - 4i}) {
+		t.Errorf("conjugate: after x[0] = 5+6j: %v", got)
+	}
+
+	q := gotorch.QuantizePerTensor(gotorch.FromSlice([]float32{1, 2, 3, 4}, 2, 2), 0.5, 0, gotorch.QInt8)
+	if got := q.Index(gotorch.At(1), gotorch.SliceFrom(1)).Dequantize(); !got.Equal(gotorch.FromSlice([]float32{4})) {
+		t.Errorf("quantized: x[1, 1:] = %v", got)
+	}
+}
+
 func TestIndexBadArguments(t *testing.T) {
 	x := gotorch.Zeros([]int64{2, 2})
 	closed := gotorch.Zeros([]int64{1})

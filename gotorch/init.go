@@ -3,6 +3,7 @@ package gotorch
 /*
 #include <cgotorch.h>
 #include <allocator.h>
+#include <objects.h>
 */
 import "C"
 
@@ -22,6 +23,7 @@ func init() {
 	// Python has tensors of its own, and may be replacing the allocator itself.
 	if !bool(C.cgotorch_in_python()) {
 		C.cgotorch_install_allocator()
+		C.cgotorch_install_objects()
 	}
 }
 

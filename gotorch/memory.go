@@ -67,13 +67,13 @@ func newShared(h unsafe.Pointer) Tensor {
 func newSlab() *slab {
 	s := new(slab)
 	s.watch()
-	collectIfGrown(slabSize)
 	return s
 }
 
 func (s *slab) watch() {
 	s.watched = true
 	runtime.SetFinalizer(s, (*slab).die)
+	wordsMade(slabSize)
 }
 
 func (s *slab) die() {
@@ -86,29 +86,44 @@ func (s *slab) die() {
 
 // newOwn gives h a word and a finaliser of its own.
 func newOwn(h unsafe.Pointer) Tensor {
-	p := new(unsafe.Pointer)
-	*p = h
+	p := newWord(h)
 	SetTensorFinalizer(p)
-	collectIfGrown(1)
 	return Tensor{p}
+}
+
+// newWord returns a word for h that stands alone.
+func newWord(h unsafe.Pointer) *unsafe.Pointer {
+	// Go's runtime keeps the finalisers of a span of memory in a list that it searches from the
+	// front, so fewer and larger objects to a span are quicker: with bare words it takes twice as long.
+	type word struct {
+		handle unsafe.Pointer
+		_      [7]uintptr
+	}
+	w := new(word)
+	w.handle = h
+	return &w.handle
 }
 
 // SetTensorFinalizer makes the collector free the handle at p, which must be the start of an
 // allocation, when nothing points to p any more. It is the one place where a handle meets the
 // collector; what this package returns has been through it.
 func SetTensorFinalizer(p *unsafe.Pointer) {
-	runtime.SetFinalizer(p, func(p *unsafe.Pointer) {
-		h := *p
-		if h == nil {
-			return // closed by hand
-		}
-		*p = nil
-		forget(p)
-		dead.mutex.Lock()
-		dead.handles = append(dead.handles, h)
-		dead.mutex.Unlock()
-		deadArrived()
-	})
+	runtime.SetFinalizer(p, wordDied)
+	wordsMade(1)
+}
+
+func wordDied(p *unsafe.Pointer) {
+	wordsFreed(1)
+	h := *p
+	if h == nil {
+		return // closed by hand
+	}
+	*p = nil
+	forget(p)
+	dead.mutex.Lock()
+	dead.handles = append(dead.handles, h)
+	dead.mutex.Unlock()
+	deadArrived()
 }
 
 // Close frees t now rather than when the collector finds it. Every copy of t is closed with it, and
@@ -131,6 +146,8 @@ var dead struct {
 	slabs   *slab
 	handles []unsafe.Pointer
 	timer   *time.Timer
+	drained atomic.Uint32 // counts drainSome
+	seen    uint32        // drained when the timer ran last
 }
 
 // attention is not zero when a call has more to do than to call.
@@ -145,15 +162,36 @@ const (
 const deadAge = 5 * time.Millisecond
 
 func deadArrived() {
-	if attention.Load()&attentionDead == 0 && attention.Or(attentionDead)&attentionDead == 0 {
-		dead.mutex.Lock()
-		if dead.timer == nil {
-			dead.timer = time.AfterFunc(deadAge, drainAll)
-		} else {
-			dead.timer.Reset(deadAge)
-		}
-		dead.mutex.Unlock()
+	if attention.Load()&attentionDead != 0 || attention.Or(attentionDead)&attentionDead != 0 {
+		return
 	}
+	dead.mutex.Lock()
+	if dead.timer == nil {
+		dead.timer = time.AfterFunc(deadAge, drainIdle)
+	} else {
+		dead.timer.Reset(deadAge)
+	}
+	dead.mutex.Unlock()
+}
+
+func drainIdle() {
+	if n := dead.drained.Load(); n != dead.seen {
+		dead.seen = n
+		if attention.Load()&attentionDead != 0 {
+			dead.timer.Reset(deadAge)
+			return
+		}
+	}
+	drainAll()
+}
+
+// drainAll frees all of the dead.
+func drainAll() {
+	for attention.Load()&attentionDead != 0 {
+		drainSome()
+		runtime.Gosched()
+	}
+	drainTokens()
 }
 
 // drainSome frees a few of the dead.
@@ -161,18 +199,20 @@ func drainSome() {
 	if attention.Load()&attentionDead == 0 || !dead.mutex.TryLock() {
 		return
 	}
+	dead.drained.Add(1)
 	var some [64]unsafe.Pointer
-	n := 0
-	s := dead.slabs
-	if len(dead.handles) > 0 {
-		rest := max(0, len(dead.handles)-len(some))
+	var s *slab
+	n := len(dead.handles)
+	switch {
+	case n > 0:
+		rest := max(0, n-len(some))
 		n = copy(some[:], dead.handles[rest:])
 		clear(dead.handles[rest:])
 		dead.handles = dead.handles[:rest]
-		s = nil
-	} else if s != nil {
+	case dead.slabs != nil:
+		s = dead.slabs
 		dead.slabs = s.next
-	} else {
+	default:
 		attention.And(^uint32(attentionDead))
 	}
 	dead.mutex.Unlock()
@@ -181,15 +221,7 @@ func drainSome() {
 	}
 	if s != nil {
 		freeHandles(s.handles[:s.used])
-		slabsDied(1)
-	}
-}
-
-// drainAll frees all of the dead.
-func drainAll() {
-	for attention.Load()&attentionDead != 0 {
-		drainSome()
-		runtime.Gosched()
+		wordsFreed(slabSize)
 	}
 	drainTokens()
 }

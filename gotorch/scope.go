@@ -137,8 +137,7 @@ func (s *ScopeHandle) asInt() C.int64_t { return C.int64_t(uintptr(unsafe.Pointe
 // add takes over a handle that was made inside.
 func (s *ScopeHandle) add(h unsafe.Pointer, meta int64) Tensor {
 	if meta&metaOwn != 0 {
-		p := new(unsafe.Pointer)
-		*p = h
+		p := newWord(h)
 		s.own = append(s.own, ownWord{p, nil})
 		return Tensor{p}
 	}

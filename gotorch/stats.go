@@ -86,8 +86,7 @@ func newRecorded(h unsafe.Pointer, scope *ScopeHandle) Tensor {
 	MustNil(unsafe.Pointer(C.GetTensorInfo(C.Tensor(h), &info)))
 	o := origin{bytes: int64(info.storage_nbytes)}
 	runtime.Callers(2, o.pc[:])
-	p := new(unsafe.Pointer)
-	*p = h
+	p := newWord(h)
 	t := Tensor{p}
 	if scope != nil {
 		scope.own = append(scope.own, ownWord{p, nil})

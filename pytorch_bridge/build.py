@@ -247,29 +247,30 @@ class Build:
     def _link(self, units: list[Unit]) -> bool:
         """Links the library unless it was made from the same; returns whether it did."""
         settings = self.settings
-        command = [*settings.compiler.command, *(str(unit.object) for unit in units)]
-        command += settings.link_flags()
-        # What the objects were made from stands for them.
-        made_from = [json.dumps(unit.read_record().get("files"), sort_keys=True) for unit in units]
-        key = _digest(self.tools, shlex.join(command), *made_from)
-        try:
-            if settings.library.exists() and json.loads(settings.facts.read_text())["key"] == key:
-                return False
-        except (OSError, ValueError, KeyError):
-            pass
-        partial = settings.library.with_suffix(".so.part")
-        settings.facts.unlink(missing_ok=True)
-        self._call([*command, "-o", str(partial)])
-        partial.replace(settings.library)
         facts = {
             "torch": settings.torch.version,
             "torch_dir": str(settings.torch.dir),
+            "sanitize": settings.sanitize,
             "compiler": settings.compiler.version,
             "compile_flags": settings.compile_flags(),
             "link_flags": settings.link_flags(),
-            "key": key,
         }
-        settings.facts.write_text(json.dumps(facts, indent=2) + "\n")
+        # What the objects were made from stands for them.
+        made_from = {str(unit.object): unit.read_record().get("files") for unit in units}
+        facts["key"] = _digest(json.dumps([self.tools, facts, made_from], sort_keys=True))
+        try:
+            if settings.library.exists() and json.loads(settings.facts.read_text()) == facts:
+                return False
+        except (OSError, ValueError):
+            pass
+        partial = settings.library.with_suffix(".so.part")
+        objects = [str(unit.object) for unit in units]
+        self._call(
+            [*settings.compiler.command, *objects, *settings.link_flags(), "-o", str(partial)]
+        )
+        settings.facts.unlink(missing_ok=True)  # never beside a library that it is not of
+        partial.replace(settings.library)
+        _write(settings.facts, json.dumps(facts, indent=2) + "\n")
         return True
 
     def _call(self, command: list[str]) -> None:
@@ -373,6 +374,14 @@ def default_jobs() -> int:
     return max(1, min(cores, int(available[1]) * 1024 // _BYTES_PER_JOB))
 
 
+def _sanitizer_of(out: Path) -> str | None:
+    """The sanitizer that a folder is for: once one has been asked for, it stays."""
+    try:
+        return json.loads((out / "lib/cgotorch.json").read_text())["sanitize"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def main(
     jobs: int | None = None,
     torch_dir: Path | None = None,
@@ -382,10 +391,10 @@ def main(
     """Builds the library and says what was done; returns the exit code."""
     started = time.monotonic()
     out = toolchain.build_dir()
-    if sanitize:
-        out = out / sanitize
+    if sanitize and out.name != sanitize:
+        out = out / sanitize  # run with GOTORCH_BUILD_DIR=build/address and LD_PRELOAD=libasan.so
     torch = toolchain.find_torch(torch_dir)
-    settings = Settings(torch, toolchain.find_compiler(), out, sanitize)
+    settings = Settings(torch, toolchain.find_compiler(), out, sanitize or _sanitizer_of(out))
     with locked(out / "build.lock", "build"):
         try:
             done = Build(settings, jobs or default_jobs(), verbose).run()

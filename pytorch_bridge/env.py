@@ -25,12 +25,13 @@ def variables() -> dict[str, str]:
 
 def shell() -> str:
     """The variables as a shell takes them, and what to put into another module's go.mod."""
+    root = json.dumps(str(ROOT)) if " " in str(ROOT) else ROOT
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables().items()]
     # Last, and each on its own line, so that `eval $(... env)` without quotes loses only them.
     lines += [
         "# In the go.mod of a program outside this repository:",
         "#   require gotorch.dev v0.0.0",
-        f"#   replace gotorch.dev => {ROOT}",
+        f"#   replace gotorch.dev => {root}",
         "# A C program: cc main.c $(pkg-config --cflags --libs cgotorch)",
     ]
     return "\n".join(lines)

@@ -65,7 +65,8 @@ def mask(*shape: int, every: int = 2) -> torch.Tensor:
 def counting(shape: list[int], dtype: str, layout: str) -> torch.Tensor:
     """0, 1, 2, ... in the order of the memory; `transposed` has its dimensions reversed."""
     if layout == "transposed":
-        return counting(shape[::-1], dtype, "contiguous").permute(*reversed(range(len(shape))))
+        dims = list(reversed(range(len(shape))))
+        return counting(shape[::-1], dtype, "contiguous").permute(dims)
     return torch.arange(math.prod(shape)).reshape(shape).to(getattr(torch, dtype))
 
 
@@ -247,9 +248,10 @@ def random_cases(seed: int, n: int) -> Iterator[Case]:
     rng = random.Random(seed)
     for _ in range(n):
         shape = [rng.choice([0, 1, 2, 2, 3, 3, 4, 5]) for _ in range(rng.randrange(5))]
-        index = random_index(rng, shape)
+        terms = random_index(rng, shape)
+        index = terms[0] if len(terms) == 1 else terms  # Python tells x[0] and x[(0,)] apart
         layout = rng.choice(LAYOUTS)
-        text = f"x[{', '.join(map(str, index))}]".replace("\n", "")
+        text = f"x[{', '.join(map(str, terms))}]".replace("\n", "")
         if rng.random() < 0.6:
             dtype = rng.choice(["float32", "float32", "int64", "bool", "float64"])
             yield get(text, shape, index, dtype, layout)

@@ -78,17 +78,26 @@ func (l *Loader[S]) All() iter.Seq2[S, error] {
 			yield(none, err)
 			return
 		}
+		walk := l.loadEach
 		if l.opts.Workers > 0 {
-			l.loadAhead(epoch, yield)
-			return
+			walk = l.loadAhead
 		}
-		for i := range l.batches(epoch.size) {
-			batch, err := l.load(epoch, i)
-			if !yield(batch, err) || err != nil {
-				return
-			}
+		if walk(epoch, yield) && l.opts.Shuffle && l.generator != nil {
+			// At the end of an epoch PyTorch's sampler draws an order of which it uses nothing.
+			gotorch.RandpermGenerator(int64(epoch.size), l.generator).Close()
 		}
 	}
+}
+
+// loadEach yields the batches as they are asked for, and reports whether it came to the end.
+func (l *Loader[S]) loadEach(e epoch, yield func(S, error) bool) bool {
+	for i := range l.batches(e.size) {
+		batch, err := l.load(e, i)
+		if !yield(batch, err) || err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // epoch is the plan for one walk through the data set.
@@ -142,9 +151,9 @@ type result[S any] struct {
 	failed *workerPanic
 }
 
-// loadAhead is All with workers. The batches' places are queued in order; each worker takes the next
-// place that is not taken and puts its batch there.
-func (l *Loader[S]) loadAhead(e epoch, yield func(S, error) bool) {
+// loadAhead is loadEach with workers. The batches' places are queued in order; each worker takes the
+// next place that is not taken and puts its batch there.
+func (l *Loader[S]) loadAhead(e epoch, yield func(S, error) bool) bool {
 	type place struct {
 		i      int
 		result chan result[S]
@@ -196,9 +205,10 @@ func (l *Loader[S]) loadAhead(e epoch, yield func(S, error) bool) {
 			panic(r.failed)
 		}
 		if !yield(r.batch, r.err) || r.err != nil {
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // work is load in a worker, where a panic would end the program before anybody could catch it.

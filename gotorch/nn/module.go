@@ -19,8 +19,21 @@ type Module struct {
 	eval bool
 }
 
-// Modular is any struct that embeds [Module], seen through a pointer.
+// Modular is any struct that embeds [Module], seen through a pointer. The methods are Module's.
 type Modular interface {
+	Parameters() []gotorch.Tensor
+	NamedParameters() iter.Seq2[string, gotorch.Tensor]
+	NamedBuffers() iter.Seq2[string, gotorch.Tensor]
+	NamedModules() iter.Seq2[string, Modular]
+	Training() bool
+	Train(on bool)
+	Eval()
+	To(args ...gotorch.ToArg)
+	ZeroGrad()
+	StateDict() StateDict
+	LoadStateDict(dict StateDict, opts ...LoadOptions) error
+	String() string
+
 	module() *Module
 }
 
@@ -187,8 +200,19 @@ func (m *Module) NamedChildren() iter.Seq2[string, Modular] {
 // tensors yields the tensors of the wanted kinds in m and all modules within. With each once, a
 // tensor that has several names comes under the first.
 func (m *Module) tensors(once bool, wanted ...kind) iter.Seq2[string, gotorch.Tensor] {
-	self := m.outer()
 	return func(yield func(string, gotorch.Tensor) bool) {
+		for name, t := range m.places(once, wanted...) {
+			if !yield(name, *t) {
+				return
+			}
+		}
+	}
+}
+
+// places is tensors with the fields rather than what is in them.
+func (m *Module) places(once bool, wanted ...kind) iter.Seq2[string, *gotorch.Tensor] {
+	self := m.outer()
+	return func(yield func(string, *gotorch.Tensor) bool) {
 		modules, handles := map[*Module]bool{}, map[uintptr]bool{}
 		walk(self, "", func(prefix string, m Modular) bool {
 			if once && modules[m.module()] {
@@ -205,7 +229,7 @@ func (m *Module) tensors(once bool, wanted ...kind) iter.Seq2[string, gotorch.Te
 						continue
 					}
 					handles[handle] = true
-					if !yield(join(prefix, e.name), *e.tensor) {
+					if !yield(join(prefix, e.name), e.tensor) {
 						return false
 					}
 				}
@@ -299,18 +323,21 @@ func (m *Module) RequiresGrad_(on bool) {
 
 // To moves all parameters, gradients and buffers to another device, gives those that are floating
 // point or complex another dtype, and those of 4 dimensions (5 for ChannelsLast3d) another memory
-// format. They stay the same tensors, so that an optimiser made before still knows them.
+// format. They stay the same tensors, so that an optimiser made before still knows them; only from and
+// to gotorch.Meta they cannot.
 //
 //	model.To(gotorch.CUDA(0))
 //	model.To(gotorch.CUDA(0), gotorch.BFloat16)
 func (m *Module) To(args ...gotorch.ToArg) {
 	want := toOptions(args)
 	gotorch.NoGrad(func() {
-		for _, t := range m.tensors(true, parameter, buffer, transient) {
-			convert(t, want)
-			if g := t.Grad(); g.Defined() {
-				convert(g, want)
+		converted := map[uintptr]gotorch.Tensor{} // by handles of what they were
+		for _, place := range m.places(false, parameter, buffer, transient) {
+			handle := uintptr(*place.T)
+			if _, done := converted[handle]; !done {
+				converted[handle] = convert(*place, want)
 			}
+			*place = converted[handle]
 		}
 	})
 }
@@ -339,8 +366,35 @@ func toOptions(args []gotorch.ToArg) (o gotorch.ToOptions) {
 	return o
 }
 
-// convert makes t another tensor's double, but keeps it the same tensor.
-func convert(t gotorch.Tensor, want gotorch.ToOptions) {
+// convert makes t and its gradient what is wanted. It returns t, or a tensor to take its place.
+func convert(t gotorch.Tensor, want gotorch.ToOptions) gotorch.Tensor {
+	old := t.Detach()
+	defer old.Close()
+	moved := as(old, want)
+	if moved.T == old.T {
+		return t
+	}
+	grad := t.Grad()
+	if err := gotorch.Try0(func() { t.SetData(moved) }); err != nil {
+		// The two are of kinds that do not fit into the same tensor.
+		moved.RequiresGrad_(t.RequiresGrad())
+		if grad.Defined() {
+			moved.SetGrad(as(grad, want))
+		}
+		return moved
+	}
+	moved.Close()
+	if grad.Defined() {
+		if moved := as(grad, want); moved.T != grad.T {
+			grad.SetData(moved)
+			moved.Close()
+		}
+	}
+	return t
+}
+
+// as returns t as wanted, as far as that is a matter of t's kind; t itself if nothing changes.
+func as(t gotorch.Tensor, want gotorch.ToOptions) gotorch.Tensor {
 	if d := t.DType(); !d.IsFloatingPoint() && !d.IsComplex() {
 		want.DType = 0
 	}
@@ -352,10 +406,5 @@ func convert(t gotorch.Tensor, want gotorch.ToOptions) {
 			want.MemoryFormat = 0
 		}
 	}
-	old := t.Detach()
-	defer old.Close()
-	if moved := old.To(want); moved.T != old.T {
-		t.SetData(moved)
-		moved.Close()
-	}
+	return t.To(want)
 }

@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -119,3 +120,38 @@ func (e *StateDictError) Error() string {
 }
 
 func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }
+
+// Save writes the model's state to a file that [Load] and Python read: in the safetensors format if
+// path ends in .safetensors, and as torch.save writes a state_dict if it ends in .pt, .pth, .bin or
+// .ckpt. A file at path is replaced when the new one is complete, and not before.
+func Save(m Modular, path string) error {
+	switch filepath.Ext(path) {
+	case ".pt", ".pth", ".bin", ".ckpt":
+		return gotorch.Save(path, orderedState(m))
+	}
+	return gotorch.SaveTensors(path, m.StateDict())
+}
+
+// orderedState returns the state in PyTorch's order.
+func orderedState(m Modular) gotorch.Dict {
+	var dict gotorch.Dict
+	for name, t := range bind(m).tensors(false, parameter, buffer) {
+		dict = append(dict, gotorch.DictItem{Key: name, Value: t.Detach()})
+	}
+	return dict
+}
+
+// Load reads the model's state from a file: one of [Save], a safetensors file, or a state_dict saved by
+// torch.save. If names or shapes do not fit, it returns a *StateDictError and changes nothing.
+func Load(m Modular, path string, opts ...LoadOptions) error {
+	dict, err := gotorch.LoadTensors(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, t := range dict {
+			t.Close()
+		}
+	}()
+	return m.LoadStateDict(dict, opts...)
+}

@@ -1,0 +1,331 @@
+package data_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+)
+
+// numbers is a data set of numbers that counts what is asked of it.
+type numbers struct {
+	n      int
+	asked  atomic.Int64
+	failAt int // 0: never
+	panics bool
+}
+
+// number is a sample that counts how many are not closed.
+type number struct {
+	values []int
+	open   *atomic.Int64
+}
+
+var open atomic.Int64
+
+func (number) Collate(samples []number) (number, error) {
+	joined := number{open: &open}
+	for _, s := range samples {
+		joined.values = append(joined.values, s.values...)
+	}
+	open.Add(1)
+	return joined, nil
+}
+
+func (n number) Close() { n.open.Add(-1) }
+
+var errBroken = errors.New("the disk is broken")
+
+func (d *numbers) Len() int { return d.n }
+
+func (d *numbers) At(i int) (number, error) {
+	d.asked.Add(1)
+	if d.failAt > 0 && i == d.failAt {
+		if d.panics {
+			gotorch.Ones([]int64{2}).Add(gotorch.Ones([]int64{3}))
+		}
+		return number{}, errBroken
+	}
+	return number{values: []int{i}}, nil
+}
+
+func walk(t *testing.T, l *data.Loader[number]) (batches [][]int) {
+	t.Helper()
+	for batch, err := range l.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, batch.values)
+		batch.Close()
+	}
+	return batches
+}
+
+func TestBatchesComeInOrderFromAnyNumberOfWorkers(t *testing.T) {
+	for _, workers := range []int{0, 1, 2, 7} {
+		set := &numbers{n: 23}
+		got := walk(t, data.NewLoader[number](set, data.LoaderOptions{BatchSize: 5, Workers: workers}))
+		want := [][]int{{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}, {10, 11, 12, 13, 14}, {15, 16, 17, 18, 19}, {20, 21, 22}}
+		if !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%d workers: got %v", workers, got)
+		}
+	}
+}
+
+func TestLenAgreesWithTheBatches(t *testing.T) {
+	for _, n := range []int{0, 1, 9, 10, 11} {
+		for _, drop := range []bool{false, true} {
+			l := data.NewLoader[number](&numbers{n: n}, data.LoaderOptions{BatchSize: 5, DropLast: drop, Workers: 1})
+			if got := len(walk(t, l)); got != l.Len() {
+				t.Errorf("n %d, drop %v: %d batches, Len %d", n, drop, got, l.Len())
+			}
+		}
+	}
+}
+
+func TestShuffleDrawsEverySampleOnceAndEveryEpochAnew(t *testing.T) {
+	options := data.LoaderOptions{BatchSize: 7, Shuffle: true, Seed: 3}
+	a, b := data.NewLoader[number](&numbers{n: 50}, options), data.NewLoader[number](&numbers{n: 50}, options)
+	first, second := slices.Concat(walk(t, a)...), slices.Concat(walk(t, a)...)
+	if slices.Equal(first, second) || slices.IsSorted(first) {
+		t.Error("the order is always the same")
+	}
+	if !slices.Equal(first, slices.Concat(walk(t, b)...)) {
+		t.Error("the same seed gives another order")
+	}
+	slices.Sort(first)
+	for i, value := range first {
+		if i != value {
+			t.Fatalf("got %v", first)
+		}
+	}
+}
+
+// settle waits until only as many goroutines are left as there were.
+func settle(t *testing.T, before int) {
+	t.Helper()
+	for range 200 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left, where %d were before", runtime.NumGoroutine(), before)
+}
+
+func TestALoopThatIsLeftStopsTheWorkersAndClosesTheirBatches(t *testing.T) {
+	before, openBefore := runtime.NumGoroutine(), open.Load()
+	set := &numbers{n: 10000}
+	taken := 0
+	for batch, err := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 2, Workers: 3, Prefetch: 4}).All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch.Close()
+		if taken++; taken == 5 {
+			break
+		}
+	}
+	settle(t, before)
+	if n := open.Load() - openBefore; n != 0 {
+		t.Errorf("%d batches are not closed", n)
+	}
+	// Five were taken; the workers may have gone on with what fits into the queue.
+	if n := set.asked.Load(); n > 2*(5+3*4+3+1) {
+		t.Errorf("%d samples were asked for, so the workers are not bounded", n)
+	}
+}
+
+func TestALoopThatPanicsStopsTheWorkers(t *testing.T) {
+	before := runtime.NumGoroutine()
+	func() {
+		defer func() { _ = recover() }()
+		for range data.NewLoader[number](&numbers{n: 1000}, data.LoaderOptions{Workers: 2}).All() {
+			panic("in the loop")
+		}
+	}()
+	settle(t, before)
+}
+
+func TestErrorsEndTheLoopAtTheirPlace(t *testing.T) {
+	for _, workers := range []int{0, 3} {
+		before := runtime.NumGoroutine()
+		set := &numbers{n: 100, failAt: 42}
+		good, failed := 0, 0
+		for batch, err := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 10, Workers: workers}).All() {
+			if err != nil {
+				failed++
+				if !errors.Is(err, errBroken) {
+					t.Errorf("got %v", err)
+				}
+				continue
+			}
+			good++
+			batch.Close()
+		}
+		if good != 4 || failed != 1 {
+			t.Errorf("%d workers: %d good batches, %d errors", workers, good, failed)
+		}
+		settle(t, before)
+	}
+}
+
+func TestAPanicInAWorkerComesOutOfTheLoop(t *testing.T) {
+	for _, workers := range []int{0, 2} {
+		before := runtime.NumGoroutine()
+		set := &numbers{n: 100, failAt: 42, panics: true}
+		err := gotorch.Try0(func() {
+			for batch := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 10, Workers: workers}).All() {
+				batch.Close()
+			}
+		})
+		if !errors.Is(err, gotorch.RuntimeError) {
+			t.Errorf("%d workers: got %v", workers, err)
+		}
+		settle(t, before)
+	}
+}
+
+func TestNegativeOptionsPanic(t *testing.T) {
+	for _, o := range []data.LoaderOptions{{BatchSize: -1}, {Workers: -1}, {Prefetch: -1}} {
+		if err := gotorch.Try0(func() { data.NewLoader[number](&numbers{}, o) }); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("%+v: got %v", o, err)
+		}
+	}
+}
+
+func pairs(n int) *data.TensorDataset {
+	x := gotorch.FromSlice(make([]float32, 2*n), int64(n), 2)
+	y := make([]int64, n)
+	for i := range y {
+		y[i] = int64(i)
+	}
+	return data.NewTensorDataset(x, gotorch.FromSlice(y))
+}
+
+func TestTensorDatasetGivesRows(t *testing.T) {
+	set := pairs(5)
+	sample, err := set.At(3)
+	if err != nil || gotorch.Item[int](sample.Target) != 3 || fmt.Sprint(sample.Input.Shape()) != "[2]" {
+		t.Errorf("got %v, %v", sample, err)
+	}
+	if _, err := set.At(5); !errors.Is(err, gotorch.IndexError) {
+		t.Errorf("got %v", err)
+	}
+	batch, err := set.Batch([]int{4, 0}, nil)
+	if err != nil || !slices.Equal(gotorch.ToSlice[int](batch.Target), []int{4, 0}) || batch.Len() != 2 {
+		t.Errorf("got %v, %v", batch, err)
+	}
+	err = gotorch.Try0(func() { data.NewTensorDataset(gotorch.Ones([]int64{3, 1}), gotorch.Ones([]int64{2})) })
+	if !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSubsetAndTransformKeepTheirPlaces(t *testing.T) {
+	set := data.Transform(data.Subset[data.Pair](pairs(10), []int{7, 3, 5}),
+		func(p data.Pair, _ *rand.Rand) (data.Pair, error) {
+			return data.Pair{Input: p.Input, Target: p.Target.MulScalar(10)}, nil
+		})
+	for batch, err := range data.NewLoader(set, data.LoaderOptions{BatchSize: 3}).All() {
+		if err != nil || !slices.Equal(gotorch.ToSlice[int](batch.Target), []int{70, 30, 50}) {
+			t.Errorf("got %v, %v", batch, err)
+		}
+	}
+	if p, err := set.At(1); err != nil || gotorch.Item[int](p.Target) != 30 {
+		t.Errorf("got %v, %v", p, err)
+	}
+}
+
+func TestRandomTransformsDoNotDependOnTheWorkers(t *testing.T) {
+	set := data.Transform[number](&numbers{n: 40}, func(s number, rng *rand.Rand) (number, error) {
+		return number{values: []int{s.values[0], rng.IntN(1 << 30)}}, nil
+	})
+	var all [][]int
+	for _, workers := range []int{0, 1, 4} {
+		l := data.NewLoader(set, data.LoaderOptions{BatchSize: 7, Shuffle: true, Seed: 5, Workers: workers})
+		all = append(all, slices.Concat(walk(t, l)...))
+		if next := slices.Concat(walk(t, l)...); slices.Equal(next, all[0]) {
+			t.Error("the second epoch is as the first")
+		}
+	}
+	if !slices.Equal(all[0], all[1]) || !slices.Equal(all[0], all[2]) {
+		t.Error("the workers change what is drawn")
+	}
+}
+
+func TestSamplesThatCannotBeJoinedSaySo(t *testing.T) {
+	set := data.Transform[number](&numbers{n: 2}, func(s number, _ *rand.Rand) (string, error) { return "a", nil })
+	for _, err := range data.NewLoader(set).All() {
+		if !errors.Is(err, gotorch.TypeError) || !strings.Contains(err.Error(), "Collate([]string) (string, error)") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestTensorsAreStacked(t *testing.T) {
+	set := data.Transform[number](&numbers{n: 3}, func(s number, _ *rand.Rand) (gotorch.Tensor, error) {
+		return gotorch.FromScalar(s.values[0]), nil
+	})
+	for batch, err := range data.NewLoader(set, data.LoaderOptions{BatchSize: 3}).All() {
+		if err != nil || !slices.Equal(gotorch.ToSlice[int](batch), []int{0, 1, 2}) {
+			t.Errorf("got %v, %v", batch, err)
+		}
+	}
+}
+
+func TestLoadersLeaveNoTensorsBehind(t *testing.T) {
+	l := data.NewLoader(pairs(64), data.LoaderOptions{BatchSize: 4, Shuffle: true, Workers: 2})
+	epoch := func() {
+		for batch, err := range l.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch.Close()
+		}
+	}
+	epoch()
+	before := gotorch.MemoryStats().LiveHandles
+	for range 10 {
+		epoch()
+	}
+	if after := gotorch.MemoryStats().LiveHandles; after > before {
+		t.Errorf("%d tensors are left after ten epochs", after-before)
+	}
+}
+
+func ExampleNewLoader() {
+	inputs := gotorch.FromSlice([]float32{0, 0, 0, 1, 1, 0, 1, 1, 2, 2}, 5, 2)
+	targets := gotorch.FromSlice([]int64{0, 1, 1, 0, 0})
+	loader := data.NewLoader(data.NewTensorDataset(inputs, targets), data.LoaderOptions{BatchSize: 2})
+	for batch, err := range loader.All() {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(batch.Input.Shape(), batch.Target)
+	}
+	// Output:
+	// [2 2] tensor([0, 1])
+	// [2 2] tensor([1, 0])
+	// [1 2] tensor([0])
+}
+
+func ExampleTransform() {
+	set := data.NewTensorDataset(gotorch.FromSlice([]float32{1, 2, 3, 4}, 4, 1), gotorch.FromSlice([]int64{0, 0, 1, 1}))
+	noisy := data.Transform(set, func(p data.Pair, rng *rand.Rand) (data.Pair, error) {
+		return data.Pair{Input: p.Input.AddScalar(0.1 * rng.NormFloat64()), Target: p.Target}, nil
+	})
+	for batch := range data.NewLoader(noisy, data.LoaderOptions{BatchSize: 4, Seed: 1}).All() {
+		fmt.Println(batch.Input.Shape(), batch.Target)
+	}
+	// Output: [4 1] tensor([0, 0, 1, 1])
+}

@@ -1,0 +1,228 @@
+package optim_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/optim"
+)
+
+func parameter(values ...float32) gotorch.Tensor { return gotorch.FromSlice(values).RequiresGrad_() }
+
+func expectError(t *testing.T, err error, part string) {
+	t.Helper()
+	if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), part) {
+		t.Errorf("got %v, want a ValueError with %q", err, part)
+	}
+}
+
+func TestImpossibleOptionsPanicWithValueErrors(t *testing.T) {
+	p := []gotorch.Tensor{parameter(1)}
+	for part, fn := range map[string]func(){
+		"empty parameter list":                  func() { optim.SGD(nil) },
+		"learning rate: -1":                     func() { optim.SGD(p, optim.SGDOptions{LR: -1}) },
+		"learning rate: NaN":                    func() { optim.SGD(p, optim.SGDOptions{LR: math.NaN()}) },
+		"momentum: -1":                          func() { optim.SGD(p, optim.SGDOptions{Momentum: -1}) },
+		"weight_decay value: -1":                func() { optim.Adam(p, optim.AdamOptions{WeightDecay: -1}) },
+		"epsilon value: -1":                     func() { optim.AdamW(p, optim.AdamWOptions{Eps: new(-1.0)}) },
+		"beta parameter at index 1: 1":          func() { optim.AdamW(p, optim.AdamWOptions{Betas: &[2]float64{0.9, 1}}) },
+		"Nesterov momentum requires":            func() { optim.SGD(p, optim.SGDOptions{Nesterov: true}) },
+		"parameter 0 is the result of":          func() { optim.SGD([]gotorch.Tensor{p[0].MulScalar(2)}) },
+		"parameter 1 appears twice":             func() { optim.SGD([]gotorch.Tensor{p[0], p[0]}) },
+		"parameter 0 appears twice, or in more": func() { optim.SGD(p).AddGroup(p) },
+	} {
+		expectError(t, gotorch.Try0(fn), part)
+	}
+}
+
+func TestParametersWithoutGradientStay(t *testing.T) {
+	for name, make := range makers() {
+		a, b := parameter(1), parameter(1)
+		opt := make([]gotorch.Tensor{a, b})
+		opt.Step() // no gradient at all
+		a.Sum().Backward()
+		opt.Step()
+		if gotorch.Item[float32](a) == 1 || gotorch.Item[float32](b) != 1 {
+			t.Errorf("%s: a is %v, b is %v", name, a, b)
+		}
+		opt.ZeroGrad()
+		if a.Grad().Defined() {
+			t.Errorf("%s: the gradient is still there", name)
+		}
+	}
+}
+
+func makers() map[string]func([]gotorch.Tensor) optim.Optimizer {
+	return map[string]func([]gotorch.Tensor) optim.Optimizer{
+		"sgd": func(p []gotorch.Tensor) optim.Optimizer {
+			return optim.SGD(p, optim.SGDOptions{LR: 0.1, Momentum: 0.9})
+		},
+		"sgd fused": func(p []gotorch.Tensor) optim.Optimizer {
+			return optim.SGD(p, optim.SGDOptions{LR: 0.1, Momentum: 0.9, Fused: true})
+		},
+		"adam": func(p []gotorch.Tensor) optim.Optimizer {
+			return optim.Adam(p, optim.AdamOptions{LR: 0.1, AMSGrad: true})
+		},
+		"adamw fused": func(p []gotorch.Tensor) optim.Optimizer {
+			return optim.AdamW(p, optim.AdamWOptions{LR: 0.1, Fused: true})
+		},
+	}
+}
+
+func TestStateSurvivesTheScopeOfItsFirstStep(t *testing.T) {
+	for name, make := range makers() {
+		inScopes, without := parameter(1, 2), parameter(1, 2)
+		for i, p := range []gotorch.Tensor{inScopes, without} {
+			opt := make([]gotorch.Tensor{p})
+			step := func() {
+				opt.ZeroGrad()
+				p.Pow(2).Sum().Backward()
+				opt.Step()
+			}
+			for range 5 {
+				if i == 0 {
+					gotorch.Scope0(func(*gotorch.ScopeHandle) { step() })
+				} else {
+					step()
+				}
+			}
+		}
+		if !gotorch.Equal(inScopes, without) {
+			t.Errorf("%s: in scopes %v, without %v", name, inScopes, without)
+		}
+	}
+}
+
+func TestStepsLeaveNoGraphAndNoTensors(t *testing.T) {
+	for name, make := range makers() {
+		p := parameter(1, 2, 3)
+		opt := make([]gotorch.Tensor{p})
+		p.Sum().Backward()
+		opt.Step()
+		before := gotorch.MemoryStats().LiveHandles
+		for range 10 {
+			opt.Step()
+		}
+		if after := gotorch.MemoryStats().LiveHandles; after > before {
+			t.Errorf("%s: %d tensors are left after ten steps", name, after-before)
+		}
+		if !p.IsLeaf() {
+			t.Errorf("%s: the step is part of a graph", name)
+		}
+	}
+}
+
+func TestGroupsHaveTheirOwnOptions(t *testing.T) {
+	a, b := parameter(1), parameter(1)
+	opt := optim.SGD([]gotorch.Tensor{a}, optim.SGDOptions{LR: 0.5})
+	opt.AddGroup([]gotorch.Tensor{b}) // 1e-3 by default
+	*opt.LRs()[1] *= 100
+	a.Add(b).Backward()
+	opt.Step()
+	if gotorch.Item[float32](a) != 0.5 || gotorch.Item[float32](b) != 0.9 {
+		t.Errorf("got %v and %v, want 0.5 and 0.9", a, b)
+	}
+}
+
+func TestALearningRateOfZeroHoldsStill(t *testing.T) {
+	p := parameter(1)
+	opt := optim.SGD([]gotorch.Tensor{p})
+	opt.Groups[0].LR = 0
+	p.Sum().Backward()
+	opt.Step()
+	if gotorch.Item[float32](p) != 1 {
+		t.Errorf("got %v", p)
+	}
+}
+
+// changed returns a copy of a dict with one value replaced.
+func changed(d gotorch.Dict, key string, value any) gotorch.Dict {
+	d = append(gotorch.Dict(nil), d...)
+	for i := range d {
+		if d[i].Key == key {
+			d[i].Value = value
+		}
+	}
+	return d
+}
+
+func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
+	p := parameter(1, 2)
+	opt := optim.AdamW([]gotorch.Tensor{p}, optim.AdamWOptions{LR: 0.25})
+	p.Sum().Backward()
+	opt.Step()
+	good := opt.StateDict()
+	group := good.Get("param_groups").([]any)[0].(gotorch.Dict)
+	state := good.Get("state").(gotorch.Dict)
+	first := state.Get(int64(0)).(gotorch.Dict)
+
+	withGroup := func(key string, value any) gotorch.Dict {
+		return changed(good, "param_groups", []any{changed(group, key, value)})
+	}
+	withState := func(key string, value any) gotorch.Dict {
+		return changed(good, "state", gotorch.Dict{{Key: int64(0), Value: changed(first, key, value)}})
+	}
+	for part, dict := range map[string]gotorch.Dict{
+		"no list 'param_groups'":                 nil,
+		"different number of parameter groups":   changed(good, "param_groups", []any{group, group}),
+		"doesn't match the size":                 withGroup("params", []any{int64(0), int64(1)}),
+		"string as 'lr', where a number":         withGroup("lr", "fast"),
+		"<nil> as 'eps', where a number":         withGroup("eps", nil),
+		"'betas', where a pair":                  withGroup("betas", gotorch.Tuple{0.9}),
+		"int64 as 'amsgrad', where a bool":       withGroup("amsgrad", int64(1)),
+		"'exp_avg' of a parameter of shape [2]":  withState("exp_avg", gotorch.Ones([]int64{3})),
+		"string as 'exp_avg_sq', where a tensor": withState("exp_avg_sq", "none"),
+		"<nil> as 'max_exp_avg_sq'":              withGroup("amsgrad", true),
+	} {
+		expectError(t, opt.LoadStateDict(dict), part)
+	}
+	if opt.Groups[0].LR != 0.25 || !gotorch.Equal(opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict).Get("exp_avg").(gotorch.Tensor), first.Get("exp_avg").(gotorch.Tensor)) {
+		t.Error("a failed load changed the optimiser")
+	}
+	if err := opt.LoadStateDict(good); err != nil {
+		t.Error(err)
+	}
+}
+
+func ExampleSGD() {
+	x := gotorch.FromSlice([]float64{4, -2}).RequiresGrad_()
+	opt := optim.SGD([]gotorch.Tensor{x}, optim.SGDOptions{LR: 0.25})
+	for range 3 {
+		opt.ZeroGrad()
+		x.Pow(2).Sum().Backward()
+		opt.Step()
+		fmt.Println(gotorch.ToSlice[float64](x))
+	}
+	// Output:
+	// [2 -1]
+	// [1 -0.5]
+	// [0.5 -0.25]
+}
+
+func ExampleAdamW() {
+	x := gotorch.FromSlice([]float64{1}).RequiresGrad_()
+	opt := optim.AdamW([]gotorch.Tensor{x}, optim.AdamWOptions{LR: 0.1, WeightDecay: new(0.0)})
+	for range 100 {
+		opt.ZeroGrad()
+		x.SubScalar(3).Pow(2).Sum().Backward()
+		opt.Step()
+	}
+	fmt.Printf("%.1f\n", gotorch.Item[float64](x))
+	// Output: 3.0
+}
+
+func ExampleOptimizer() {
+	x := gotorch.FromSlice([]float64{1}).RequiresGrad_()
+	var opt optim.Optimizer = optim.SGD([]gotorch.Tensor{x}, optim.SGDOptions{LR: 1})
+	for range 3 {
+		for _, lr := range opt.LRs() {
+			*lr /= 2
+		}
+	}
+	fmt.Println(*opt.LRs()[0])
+	// Output: 0.125
+}

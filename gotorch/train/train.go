@@ -1,0 +1,321 @@
+// Package train has a training loop: it shows batches to a model, reports, checks and saves, and stops
+// when it is told to.
+//
+//	loop := train.NewLoop(model, opt, F.CrossEntropy)
+//	loop.Progress(os.Stderr)                               // a bar, or lines where there is no terminal
+//	loop.Checkpoint("model.safetensors")                   // after each epoch, and when interrupted
+//	loop.OnEpoch(train.Validate(testSet, train.Accuracy))  // adds val_loss and val_accuracy
+//	loop.OnStep(func(s *train.Step) error {                // a learning rate that falls to zero
+//		*opt.LRs()[0] = 1e-3 * (1 - s.Done())
+//		return nil
+//	})
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+//	defer stop()
+//	loader := data.NewLoader(trainSet, data.LoaderOptions{BatchSize: 64, Shuffle: true})
+//	history, err := loop.Run(ctx, loader, train.Epochs(5))
+//	if errors.Is(err, context.Canceled) {
+//		... // Ctrl-C: history has what was done so far
+//	}
+//
+// A step zeroes the gradients, computes output, loss and gradients, and lets the optimiser change the
+// parameters. What it makes is freed at its end. The subpackage plot draws histories and predictions.
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/nn"
+	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/optim"
+)
+
+// Loss is a function that says how far a model's output is from the target: one of package functional,
+// with its default options, or one of your own. It returns a tensor of one element.
+type Loss interface {
+	func(output, target gotorch.Tensor) gotorch.Tensor |
+		func(output, target gotorch.Tensor, opts ...F.CrossEntropyOptions) gotorch.Tensor |
+		func(output, target gotorch.Tensor, opts ...F.NLLLossOptions) gotorch.Tensor |
+		func(output, target gotorch.Tensor, opts ...F.MSELossOptions) gotorch.Tensor
+}
+
+// plainLoss returns loss without options.
+func plainLoss[L Loss](loss L) func(output, target gotorch.Tensor) gotorch.Tensor {
+	switch loss := any(loss).(type) {
+	case func(output, target gotorch.Tensor) gotorch.Tensor:
+		return loss
+	case func(output, target gotorch.Tensor, opts ...F.CrossEntropyOptions) gotorch.Tensor:
+		return func(output, target gotorch.Tensor) gotorch.Tensor { return loss(output, target) }
+	case func(output, target gotorch.Tensor, opts ...F.NLLLossOptions) gotorch.Tensor:
+		return func(output, target gotorch.Tensor) gotorch.Tensor { return loss(output, target) }
+	case func(output, target gotorch.Tensor, opts ...F.MSELossOptions) gotorch.Tensor:
+		return func(output, target gotorch.Tensor) gotorch.Tensor { return loss(output, target) }
+	}
+	panic("unreachable")
+}
+
+// Batches is what a [Loop] learns from: a data.Loader of pairs, or anything that yields batches. Len is
+// the number of batches in an epoch.
+type Batches interface {
+	All() iter.Seq2[data.Pair, error]
+	Len() int
+}
+
+// Limit says when a run is over.
+type Limit struct {
+	epochs, steps int
+}
+
+// Epochs ends a run after n times all batches.
+func Epochs(n int) Limit { return Limit{epochs: n} }
+
+// Steps ends a run after n batches.
+func Steps(n int) Limit { return Limit{steps: n} }
+
+// total returns the number of steps and epochs, where an epoch has n steps.
+func (l Limit) total(n int) (steps, epochs int) {
+	if l.steps > 0 {
+		return l.steps, (l.steps + n - 1) / n
+	}
+	return l.epochs * n, l.epochs
+}
+
+// ErrStop is what a hook returns to end a run without an error.
+var ErrStop = errors.New("train: stop")
+
+// Loop trains a model. It is used by one goroutine at a time.
+type Loop struct {
+	model nn.Layer
+	opt   optim.Optimizer
+	loss  func(output, target gotorch.Tensor) gotorch.Tensor
+
+	onBackward, onStep []func(*Step) error
+	onEpoch            []func(*Epoch) error
+	onEnd              []func(err error) error
+	progress           *progress
+}
+
+// NewLoop makes a loop that lets opt change model so that loss becomes less.
+func NewLoop[L Loss](model nn.Layer, opt optim.Optimizer, loss L) *Loop {
+	return &Loop{model: model, opt: opt, loss: plainLoss(loss)}
+}
+
+// OnBackward adds a function that is called in every step between the backward pass and the change of
+// the parameters, to clip gradients for instance. The run ends with the error that it returns.
+func (l *Loop) OnBackward(hook func(*Step) error) { l.onBackward = append(l.onBackward, hook) }
+
+// OnStep adds a function that is called after every step. The run ends with the error that it returns.
+func (l *Loop) OnStep(hook func(*Step) error) { l.onStep = append(l.onStep, hook) }
+
+// OnEpoch adds a function that is called after every epoch. The run ends with the error that it
+// returns.
+func (l *Loop) OnEpoch(hook func(*Epoch) error) { l.onEpoch = append(l.onEpoch, hook) }
+
+// Checkpoint saves the model's state to a file after every epoch, after the hooks that were added
+// before, and when the run is interrupted. The file is always a complete one, of the latest state that
+// was saved.
+func (l *Loop) Checkpoint(path string) {
+	l.OnEpoch(func(*Epoch) error { return nn.Save(l.model, path) })
+	l.onEnd = append(l.onEnd, func(err error) error {
+		var broken *gotorch.Error
+		if err == nil || errors.As(err, &broken) {
+			return nil // saved already, or better not
+		}
+		return nn.Save(l.model, path)
+	})
+}
+
+// Step is where a run is, for hooks.
+type Step struct {
+	Model     nn.Layer
+	Optimizer optim.Optimizer
+	Batch     data.Pair
+	Epoch     int // from 1
+	Number    int // steps so far in the run, from 1
+	Total     int // steps in the whole run
+
+	run *run
+}
+
+// Done returns which part of the run's steps has been done, from 0 to 1.
+func (s *Step) Done() float64 { return float64(s.Number) / float64(s.Total) }
+
+// Loss returns the loss of the batch, before the step changed the parameters.
+func (s *Step) Loss() float64 {
+	s.run.read()
+	return s.run.history.Losses[len(s.run.history.Losses)-1]
+}
+
+// Epoch is what an epoch has come to, for hooks.
+type Epoch struct {
+	*EpochRecord
+	Model     nn.Layer
+	Optimizer optim.Optimizer
+	History   *History // with this epoch
+
+	loop *Loop
+	ctx  context.Context
+}
+
+// Record adds a number to the epoch's record.
+func (e *Epoch) Record(name string, value float64) {
+	e.Metrics = append(e.Metrics, Value{name, value})
+}
+
+// run is the state of one Run.
+type run struct {
+	*Loop
+	ctx     context.Context
+	history *History
+	device  gotorch.Device
+	step    Step
+	unread  []gotorch.Tensor // losses that are not in the history yet
+}
+
+// Run trains the model, in training mode, until the limit, or until ctx is cancelled or a hook or a
+// batch fails. It returns what was recorded up to there, and ctx's error or the other one. A step is
+// never left half done.
+//
+// Batches are moved to the device of the model's first parameter.
+func (l *Loop) Run(ctx context.Context, batches Batches, limit Limit) (history *History, err error) {
+	r := &run{Loop: l, ctx: ctx, history: &History{}, device: deviceOf(l.model)}
+	defer func() {
+		if errors.Is(err, ErrStop) {
+			err = nil
+		}
+		for _, hook := range l.onEnd {
+			err = errors.Join(err, hook(err))
+		}
+		l.progress.end()
+	}()
+	n := batches.Len()
+	if n == 0 {
+		return r.history, errors.New("train: there are no batches")
+	}
+	steps, epochs := limit.total(n)
+	r.step = Step{Model: l.model, Optimizer: l.opt, Total: steps, run: r}
+	for epoch := 1; epoch <= epochs; epoch++ {
+		l.progress.begin(epoch, epochs, min(n, steps-r.step.Number))
+		if err := r.epoch(epoch, batches); err != nil {
+			return r.history, err
+		}
+	}
+	return r.history, nil
+}
+
+// deviceOf returns where the model's first parameter is.
+func deviceOf(model nn.Modular) gotorch.Device {
+	for _, p := range model.NamedParameters() {
+		return p.Device()
+	}
+	return gotorch.CPU
+}
+
+func (r *run) epoch(number int, batches Batches) error {
+	begin, first := time.Now(), len(r.history.Losses)
+	r.model.Train(true)
+	r.step.Epoch = number
+	for batch, err := range batches.All() {
+		if err == nil {
+			err = canceled(r.ctx)
+		}
+		if err == nil {
+			err = r.do(batch)
+		}
+		if err != nil {
+			r.read()
+			return fmt.Errorf("train: epoch %d, step %d: %w", number, r.step.Number, err)
+		}
+		if r.step.Number == r.step.Total {
+			break
+		}
+	}
+	r.read()
+	record := EpochRecord{Number: number, Steps: r.step.Number, Loss: mean(r.history.Losses[first:])}
+	r.history.Epochs = append(r.history.Epochs, record)
+	epoch := &Epoch{EpochRecord: &r.history.Epochs[len(r.history.Epochs)-1], Model: r.model, Optimizer: r.opt,
+		History: r.history, loop: r.Loop, ctx: r.ctx}
+	epoch.Duration = time.Since(begin)
+	for _, hook := range r.onEpoch {
+		if err := hook(epoch); err != nil {
+			return fmt.Errorf("train: after epoch %d: %w", number, err)
+		}
+	}
+	r.progress.done(epoch.EpochRecord)
+	return nil
+}
+
+// canceled returns the error of a cancelled context, with its cause.
+func canceled(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// do takes a step.
+func (r *run) do(batch data.Pair) error {
+	s := &r.step
+	var hookErr error
+	err := gotorch.Try0(func() {
+		s.Batch = batch.To(r.device)
+		gotorch.Scope0(func(scope *gotorch.ScopeHandle) {
+			r.opt.ZeroGrad()
+			loss := r.loss(r.model.Forward(s.Batch.Input), s.Batch.Target)
+			loss.Backward()
+			s.Number++
+			loss = loss.Detach()
+			scope.Keep(loss)
+			r.unread = append(r.unread, loss)
+			for _, hook := range r.onBackward {
+				if hookErr = hook(s); hookErr != nil {
+					return
+				}
+			}
+			r.opt.Step()
+		})
+	})
+	if err == nil {
+		err = hookErr
+	}
+	if err != nil {
+		return err
+	}
+	// Reading a loss waits for a device that works by itself. A CPU does not.
+	if r.device.Type() == gotorch.DeviceTypeCPU || len(r.unread) == maxUnread {
+		r.read()
+	}
+	for _, hook := range r.onStep {
+		if err := hook(s); err != nil {
+			return err
+		}
+	}
+	r.progress.step(r)
+	return nil
+}
+
+const maxUnread = 32
+
+// read moves losses into the history.
+func (r *run) read() {
+	for _, loss := range r.unread {
+		r.history.Losses = append(r.history.Losses, gotorch.Item[float64](loss))
+		loss.Close()
+	}
+	r.unread = r.unread[:0]
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
