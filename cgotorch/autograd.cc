@@ -16,6 +16,8 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <sstream>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -332,6 +334,21 @@ Impls impls(const Tensor *t, int64_t n, const char *name) {
   return out;
 }
 
+// The tensor that takes output's place in the graph: another one on the same memory, so that handles
+// which the caller made while computing never become part of the graph, and with it of reference
+// cycles that no garbage collector sees. Inputs and views have a place in the graph already.
+const at::Tensor &output_alias(const at::Tensor &output, const ag::variable_list &inputs,
+                               std::unordered_map<at::TensorImpl *, at::Tensor> &aliases) {
+  at::TensorImpl *impl = output.unsafeGetTensorImpl();
+  if (const auto known = aliases.find(impl); known != aliases.end()) return known->second;
+  const bool input = std::any_of(inputs.begin(), inputs.end(),
+                                 [&](const at::Tensor &t) { return t.is_same(output); });
+  if (input || output.is_view() || output.is_inference() || output.requires_grad()) return output;
+  auto copy = impl->shallow_copy_and_detach(c10::VariableVersion(0),
+                                            /*allow_tensor_metadata_change=*/true);
+  return aliases.emplace(impl, at::Tensor(std::move(copy))).first->second;
+}
+
 FunctionNodeOf *function(FunctionContext context) {
   return reinterpret_cast<FunctionNodeOf *>(context);
 }
@@ -430,14 +447,18 @@ const char *TensorSetGrad(Tensor t, Tensor grad) {
     }
     const at::Tensor &g = in(grad, "grad");
     if (g.is_same(self)) throw Failure{"RuntimeError", "can't assign a tensor as its own grad"};
-    const bool sparse = g.layout() == at::kSparse && g.dtype() == self.dtype() &&
-                        g.device().type() == self.device().type();
-    if (!sparse && !g.options().type_equal(self.options()))
-      throw Failure{"RuntimeError", "assigned grad has data of a different type"};
-    if (g.device() != self.device())
-      throw Failure{"RuntimeError", "assigned grad has data located on a different device"};
-    if (!g.sizes().equals(self.sizes()))
-      throw Failure{"RuntimeError", "assigned grad has data of a different size"};
+    const auto refuse = [](const char *what, const auto &of, const auto &to) {
+      std::ostringstream message;
+      message << "attempting to assign a gradient of " << what << " '" << of << "' to a tensor of "
+              << what << " '" << to << "'";
+      throw Failure{"RuntimeError", message.str()};
+    };
+    if (g.sizes() != self.sizes()) refuse("size", g.sizes(), self.sizes());
+    if (g.scalar_type() != self.scalar_type()) refuse("dtype", g.scalar_type(), self.scalar_type());
+    if (g.device() != self.device()) refuse("device", g.device(), self.device());
+    // The gradient of an embedding may be sparse.
+    if (g.layout() != at::kSparse && g.layout() != self.layout())
+      refuse("layout", g.layout(), self.layout());
     self.mutable_grad() = g;
   });
 }
@@ -517,10 +538,8 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
     ag::variable_list vars;
     for (const at::Tensor &t : list_or_undefined(inputs, n_inputs))
       if (t.defined()) vars.push_back(t);
-    std::vector<std::optional<at::Tensor>> raw;
-    for (const at::Tensor &t : in_list(outputs, n_outputs, "outputs")) raw.emplace_back(t);
     const Impls changed = impls(dirty, n_dirty, "dirty");
-    const Impls constant = impls(non_differentiable, n_non_differentiable, "non_differentiable");
+    Impls constant = impls(non_differentiable, n_non_differentiable, "non_differentiable");
 
     FunctionNodeOf *node = nullptr;
     NodePtr owner;
@@ -535,11 +554,22 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
     }
     for (at::TensorImpl *t : changed)
       if (!t->is_inference()) t->bump_version();
+    std::vector<std::optional<at::Tensor>> raw;
+    std::unordered_map<at::TensorImpl *, at::Tensor> aliases;
+    for (const at::Tensor &t : in_list(outputs, n_outputs, "outputs")) {
+      raw.emplace_back(node == nullptr ? t : output_alias(t, vars, aliases));
+      if (constant.count(t.unsafeGetTensorImpl()) > 0) constant.insert(raw.back()->unsafeGetTensorImpl());
+    }
     NodePtr attached;
     auto wrapped = wrap_outputs(vars, constant, changed, raw, owner, attached);
     if (node != nullptr) {
       node->set_outputs(wrapped);
-      node->save(list_or_undefined(saved, n_saved));
+      ag::variable_list to_save = list_or_undefined(saved, n_saved);
+      for (at::Tensor &t : to_save) {
+        const auto alias = aliases.find(t.unsafeGetTensorImpl());
+        if (alias != aliases.end()) t = alias->second;
+      }
+      node->save(to_save);
       announce(attached);
       node->complete();
       node->callback.release = f->release;

@@ -193,6 +193,10 @@ extern "C" {
 void cgotorch_run(int64_t i, cgotorch_block *block) { run(i, block); }
 void cgotorch_run_back(int64_t i, cgotorch_block *block) { run(i, block); }
 
+const char *cgotorch_block_error(cgotorch_block *block) {
+  return reinterpret_cast<const char *>(std::exchange(block->scope, 0) - 1);
+}
+
 const char *cgotorch_call(int64_t i, cgotorch_block *block) {
   enter_thread();
   const char *err = thunks[i](block);

@@ -17,6 +17,8 @@ struct cgotorch_block {
 CGOTORCH_API void cgotorch_run(int64_t i, struct cgotorch_block *block);
 /* The same, for functions that may call back into the caller's language. */
 CGOTORCH_API void cgotorch_run_back(int64_t i, struct cgotorch_block *block);
+/* Returns the error that is in a block, and takes it out. */
+CGOTORCH_API const char *cgotorch_block_error(struct cgotorch_block *block);
 /* The same, with the error as the result, as everywhere else. */
 CGOTORCH_API const char *cgotorch_call(int64_t i, struct cgotorch_block *block);
 

@@ -255,8 +255,11 @@ func (h *HookHandle) Remove() {
 // the gradient's place; none leaves it. It panics with a RuntimeError if t does not require grad.
 //
 // fn runs in the goroutine that called Backward, or on a thread of libtorch for work on a GPU. A
-// panic in it ends the backward pass and comes out of Backward. fn must not hold on to t itself,
-// because then neither can ever be freed; give it what it needs of t, or remove the hook in the end.
+// panic in it ends the backward pass and comes out of Backward.
+//
+// fn must not hold on to t itself, because then neither can ever be freed; give it what it needs of
+// t, or remove the hook in the end. The same holds for small tensors that were made around the same
+// time as t, unless t is the result of an op or was made with TensorOptions.RequiresGrad.
 func (t Tensor) RegisterHook(fn func(grad Tensor) Tensor) *HookHandle {
 	c := &callback{hook: fn}
 	return register("RegisterHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {

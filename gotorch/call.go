@@ -6,6 +6,10 @@ package gotorch
 // kept or called something. They do neither.
 #cgo noescape cgotorch_run
 #cgo nocallback cgotorch_run
+#cgo noescape cgotorch_block_error
+#cgo nocallback cgotorch_block_error
+#cgo noescape FreeArray
+#cgo nocallback FreeArray
 */
 import "C"
 
@@ -18,9 +22,11 @@ type opID int32
 
 func (op opID) String() string { return opNames[op] }
 
-// outTensor and outTensors are how results lie in an argument block.
+// outTensor and outTensors are how results lie in an argument block. A handle is an integer here:
+// were it a pointer, then all pointers in the block would go where it goes, to the compiler's
+// knowledge, and a caller's []int64{2, 3} would be allocated on the heap.
 type outTensor struct {
-	handle unsafe.Pointer
+	handle uintptr
 	meta   int64 // metaOwn
 }
 
@@ -49,9 +55,8 @@ func failed(block unsafe.Pointer) bool { return *(*uintptr)(block)&1 != 0 }
 
 //go:noinline
 func panicBlock(op opID, block unsafe.Pointer) {
-	err := unsafe.Add(*(*unsafe.Pointer)(block), -1)
-	*(*unsafe.Pointer)(block) = nil
-	panicC(op.String(), err)
+	err := C.cgotorch_block_error((*C.struct_cgotorch_block)(block))
+	panicC(op.String(), unsafe.Pointer(err))
 }
 
 // callBack is call for what may call back into Go, such as backward and operators written in Go.
@@ -88,7 +93,7 @@ func callSlow(op opID, block unsafe.Pointer) {
 // says: tensors made on a thread that is inside a Scope belong to it.
 func newTensor(o *outTensor, scope unsafe.Pointer) Tensor {
 	h := o.handle
-	if h == nil {
+	if h == 0 {
 		return Tensor{}
 	}
 	switch {
@@ -118,7 +123,7 @@ func wrapHandle(h unsafe.Pointer) Tensor {
 	if h == nil {
 		return Tensor{}
 	}
-	o := outTensor{handle: h, meta: int64(C.cgotorch_meta(C.Tensor(h)))}
+	o := outTensor{handle: uintptr(h), meta: int64(C.cgotorch_meta(C.Tensor(h)))}
 	return newTensor(&o, C.cgotorch_scope_get())
 }
 

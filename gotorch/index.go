@@ -75,6 +75,13 @@ const (
 	False indexBool = false
 )
 
+// All is Python's ":": the whole of a dimension. As a function it is torch.all, like [Tensor.All].
+var All allTerm = Tensor.All
+
+type allTerm func(self Tensor) Tensor
+
+func (allTerm) indexTerm() {}
+
 // integer is any Go integer that an int64 holds.
 type integer interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32
@@ -275,6 +282,8 @@ func convertTerm(term IndexTerm, op string, i int) indexTerm {
 			panic(&Error{op, TypeError, fmt.Sprintf("argument 'terms[%d]' is a slice with %d steps", i, v.steps)})
 		}
 		return indexTerm{kind: C.IndexSlice, start: v.start, stop: v.stop, step: v.step}
+	case allTerm:
+		return indexTerm{kind: C.IndexSlice, stop: math.MaxInt64, step: 1}
 	case indexWord:
 		return indexTerm{kind: int64(v)}
 	case indexBool:

@@ -9,10 +9,10 @@ import (
 // Python's a[0:1, :], a[1, -1], a[..., 0] and a[:, None, ::2]: views of a.
 func ExampleTensor_Index() {
 	a := gotorch.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 2, 3)
-	fmt.Println(a.Index(gotorch.Slice(0, 1), gotorch.SliceFrom(0)))
+	fmt.Println(a.Index(gotorch.Slice(0, 1), gotorch.All))
 	fmt.Println(a.Index(gotorch.At(1), gotorch.At(-1)))
 	fmt.Println(a.Index(gotorch.Ellipsis, gotorch.At(0)))
-	fmt.Println(a.Index(gotorch.SliceFrom(0), gotorch.NewAxis, gotorch.SliceStep(2)))
+	fmt.Println(a.Index(gotorch.All, gotorch.NewAxis, gotorch.SliceStep(2)))
 	// Output:
 	// tensor([[1., 2., 3.]])
 	// tensor(6.)

@@ -17,9 +17,6 @@ import (
 
 var indexCases = flag.String("index-cases", "testdata/index.json", "the expressions of TestIndexAsPyTorch")
 
-// colon is Python's ":".
-var colon = gotorch.SliceStep(1)
-
 // indexCase is what tests/make_index_golden.py writes: a tensor, an index, and what PyTorch makes of
 // them.
 type indexCase struct {
@@ -220,7 +217,7 @@ func sliceTerm(start, stop, step *int64) gotorch.IndexTerm {
 	case step != nil:
 		return gotorch.SliceStep(*step)
 	}
-	return colon
+	return gotorch.All
 }
 
 func (c *indexCase) value() (gotorch.Scalar, error) {
@@ -308,6 +305,13 @@ func TestIndexGoIntegers(t *testing.T) {
 	}
 }
 
+// All is the function too.
+func TestAllIsAFunction(t *testing.T) {
+	if got := gotorch.All(gotorch.FromSlice([]bool{true, false})); got.Item() != false {
+		t.Errorf("torch.all([True, False]) = %v", got)
+	}
+}
+
 // A list is copied: what happens to the slice afterwards does not matter.
 func TestIndexListIsCopied(t *testing.T) {
 	positions, flags := []int64{0, 1}, []bool{true, false}
@@ -342,7 +346,7 @@ func TestIndexManyTerms(t *testing.T) {
 }
 
 // The view keeps the storage alive; a copy does not.
-func TestIndexViewWritesThrough(t *testing.T) {
+func TestSmokeIndexView(t *testing.T) {
 	x := gotorch.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	row := x.Index(gotorch.At(1))
 	row.IndexPut(-1, gotorch.SliceTo(2))
@@ -366,7 +370,7 @@ func TestIndexPutReturnsItself(t *testing.T) {
 }
 
 // The gradient of a value that was put somewhere comes from there, and x gets none there.
-func TestIndexPutGradient(t *testing.T) {
+func TestSmokeIndexPutGradient(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		terms []gotorch.IndexTerm
@@ -568,7 +572,7 @@ func TestIndexAllocatesNothing(t *testing.T) {
 	rows := gotorch.FromSlice([]int64{0, 1})
 	last := 1000 // too big for Go's table of small boxed integers
 	for name, fn := range map[string]func(){
-		"slice": func() { x.Index(gotorch.Slice(0, last), colon).Close() },
+		"slice": func() { x.Index(gotorch.Slice(0, last), gotorch.All).Close() },
 		"at":    func() { x.Index(gotorch.At(last-999), gotorch.At(-1)).Close() },
 		"rows":  func() { x.Index(rows, gotorch.SliceFrom(1)).Close() },
 		"put":   func() { x.IndexPut(last, gotorch.At(0), gotorch.SliceTo(last)) },
@@ -590,7 +594,7 @@ func BenchmarkIndex(b *testing.B) {
 		name string
 		fn   func()
 	}{
-		{"x[0:1, :]", func() { x.Index(gotorch.Slice(0, 1), colon) }},
+		{"x[0:1, :]", func() { x.Index(gotorch.Slice(0, 1), gotorch.All) }},
 		{"x[1]", func() { x.Index(gotorch.At(1)) }},
 		{"x[1, -1]", func() { x.Index(gotorch.At(1), gotorch.At(-1)) }},
 		{"x[..., None]", func() { x.Index(gotorch.Ellipsis, gotorch.NewAxis) }},
@@ -600,8 +604,8 @@ func BenchmarkIndex(b *testing.B) {
 		{"x[mask]", func() { x.Index(mask) }},
 		{"y[0, -1] = 7", func() { y.IndexPut(7, gotorch.At(0), gotorch.At(-1)) }},
 		{"y[:, 0] = x[:, 1]", func() {
-			v := x.Index(colon, gotorch.At(1))
-			y.IndexPut(v, colon, gotorch.At(0))
+			v := x.Index(gotorch.All, gotorch.At(1))
+			y.IndexPut(v, gotorch.All, gotorch.At(0))
 		}},
 		{"y[mask] = 7", func() { y.IndexPut(7, mask) }},
 		{"y[rows] = 7", func() { y.IndexPut(7, rows) }},

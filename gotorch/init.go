@@ -45,3 +45,6 @@ func TorchVersion() string {
 	}
 	return C.GoString(C.cgotorch_torch_built())
 }
+
+// TorchLib returns the folder of the PyTorch library that is loaded.
+func TorchLib() string { return C.GoString(C.cgotorch_torch_lib()) }

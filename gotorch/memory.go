@@ -49,19 +49,28 @@ type slab struct {
 // meet, and the pool is emptied when nobody makes tensors.
 var slabs sync.Pool
 
-func newShared(h unsafe.Pointer) Tensor {
+func newShared(h uintptr) Tensor {
 	s, _ := slabs.Get().(*slab)
 	if s == nil {
 		s = newSlab()
 	}
-	p := &s.handles[s.used]
-	*p = h
-	s.used++
+	p := s.add(h)
 	if s.used < slabSize {
 		slabs.Put(s)
 	}
 	return Tensor{p}
 }
+
+// add returns a word for h. There must be room.
+func (s *slab) add(h uintptr) *unsafe.Pointer {
+	p := &s.handles[s.used]
+	setWord(p, h)
+	s.used++
+	return p
+}
+
+// setWord puts a handle into a word. Handles are no Go pointers, so the collector need not be told.
+func setWord(p *unsafe.Pointer, h uintptr) { *(*uintptr)(unsafe.Pointer(p)) = h }
 
 //go:noinline
 func newSlab() *slab {
@@ -85,14 +94,14 @@ func (s *slab) die() {
 }
 
 // newOwn gives h a word and a finaliser of its own.
-func newOwn(h unsafe.Pointer) Tensor {
+func newOwn(h uintptr) Tensor {
 	p := newWord(h)
 	SetTensorFinalizer(p)
 	return Tensor{p}
 }
 
 // newWord returns a word for h that stands alone.
-func newWord(h unsafe.Pointer) *unsafe.Pointer {
+func newWord(h uintptr) *unsafe.Pointer {
 	// Go's runtime keeps the finalisers of a span of memory in a list that it searches from the
 	// front, so fewer and larger objects to a span are quicker: with bare words it takes twice as long.
 	type word struct {
@@ -100,7 +109,7 @@ func newWord(h unsafe.Pointer) *unsafe.Pointer {
 		_      [7]uintptr
 	}
 	w := new(word)
-	w.handle = h
+	setWord(&w.handle, h)
 	return &w.handle
 }
 

@@ -1985,7 +1985,7 @@ func AliasCopyOut(self, out Tensor) Tensor {
 //	all(Tensor self) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.all.html.
-func All(self Tensor) Tensor {
+func (self Tensor) All() Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1995,11 +1995,6 @@ func All(self Tensor) Tensor {
 	call(opAll, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
-}
-
-// All is the method form of the function [All].
-func (self Tensor) All() Tensor {
-	return All(self)
 }
 
 // AllAllOut tells whether all elements, or all along the given dimensions, are nonzero; the result

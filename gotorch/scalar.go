@@ -1,7 +1,6 @@
 package gotorch
 
 import (
-	"fmt"
 	"math"
 	"reflect"
 	"unsafe"
@@ -86,7 +85,7 @@ func badScalar(s Scalar, op, arg string) *Error {
 	if s == nil {
 		return &Error{op, TypeError, "argument '" + arg + "' is nil, where a number is required"}
 	}
-	return &Error{op, TypeError, fmt.Sprintf("argument '%s' must be a Go integer, float, complex or bool, not %T", arg, s)}
+	return &Error{op, TypeError, "argument '" + arg + "' must be a Go integer, float, complex or bool, not " + reflect.TypeOf(s).String()}
 }
 
 // value returns the number: bool, int64, uint64, float64 or complex128; nil for none.

@@ -135,7 +135,7 @@ func enterScope() *ScopeHandle {
 func (s *ScopeHandle) asInt() C.int64_t { return C.int64_t(uintptr(unsafe.Pointer(s))) }
 
 // add takes over a handle that was made inside.
-func (s *ScopeHandle) add(h unsafe.Pointer, meta int64) Tensor {
+func (s *ScopeHandle) add(h uintptr, meta int64) Tensor {
 	if meta&metaOwn != 0 {
 		p := newWord(h)
 		s.own = append(s.own, ownWord{p, nil})
@@ -144,10 +144,7 @@ func (s *ScopeHandle) add(h unsafe.Pointer, meta int64) Tensor {
 	if s.slab.used == slabSize {
 		s.grow()
 	}
-	p := &s.slab.handles[s.slab.used]
-	*p = h
-	s.slab.used++
-	return Tensor{p}
+	return Tensor{s.slab.add(h)}
 }
 
 func (s *ScopeHandle) grow() {

@@ -81,13 +81,12 @@ type origin struct {
 
 // newRecorded is newTensor while origins are recorded: each tensor has a word of its own then, whose
 // finaliser can tell that it is gone.
-func newRecorded(h unsafe.Pointer, scope *ScopeHandle) Tensor {
-	var info C.TensorInfo
-	MustNil(unsafe.Pointer(C.GetTensorInfo(C.Tensor(h), &info)))
-	o := origin{bytes: int64(info.storage_nbytes)}
-	runtime.Callers(2, o.pc[:])
+func newRecorded(h uintptr, scope *ScopeHandle) Tensor {
 	p := newWord(h)
 	t := Tensor{p}
+	info := t.info("MemoryStats")
+	o := origin{bytes: int64(info.storage_nbytes)}
+	runtime.Callers(2, o.pc[:])
 	if scope != nil {
 		scope.own = append(scope.own, ownWord{p, nil})
 	} else {

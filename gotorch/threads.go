@@ -55,16 +55,18 @@ var osThreads = (*int64)(unsafe.Pointer(C.cgotorch_threads()))
 
 // watchThreads starts the counting once long calls have made OS threads.
 func watchThreads() {
-	if attention.Load()&attentionBounded != 0 {
-		return
+	if atomic.LoadInt64(osThreads) > threadsToBound && attention.Load()&attentionBounded == 0 {
+		boundCalls()
 	}
-	limit := int64(runtime.GOMAXPROCS(0))
-	if atomic.LoadInt64(osThreads) > 2*limit {
-		inC.mutex.Lock()
-		inC.limit = limit
-		inC.mutex.Unlock()
-		attention.Or(attentionBounded)
-	}
+}
+
+var threadsToBound = int64(2*runtime.GOMAXPROCS(0) + 4)
+
+func boundCalls() {
+	inC.mutex.Lock()
+	inC.limit = int64(runtime.GOMAXPROCS(0))
+	inC.mutex.Unlock()
+	attention.Or(attentionBounded)
 }
 
 // enterC waits for a place among those that are in C, and reports whether the caller must give it

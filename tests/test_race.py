@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytorch_bridge.testing.gotests import run_go
+from pytorch_bridge.testing.gotests import PackageRun, packages_with_tests
 
 
 @pytest.mark.race
-def test_go_tests_pass_under_the_race_detector(library):
+@pytest.mark.parametrize("package", packages_with_tests())
+def test_package_passes_under_the_race_detector(package):
     # -short leaves out what measures memory or time, which the detector multiplies.
-    done = run_go("test", "-race", "-short", "-vet=off", "-count=1", "./...")
-    assert done.returncode == 0, done.stdout + done.stderr
+    run = PackageRun(package, [".*"], "-race", "-short")
+    failed = run.wait()
+    assert not failed, "\n\n".join(failed)

@@ -22,10 +22,59 @@ func (m *SequentialModule) Append(layer Layer) {
 	m.Layers = append(m.Layers, layer)
 }
 
-// Forward sends x through all layers.
+// Forward sends x through all layers. What this package's own layers hand on to each other is freed at
+// once; a layer of yours may keep what it gets and makes.
 func (m *SequentialModule) Forward(x gotorch.Tensor) gotorch.Tensor {
-	for _, layer := range m.Layers {
-		x = layer.Forward(x)
+	for rest := m.Layers; len(rest) > 0; {
+		n := 0
+		for n < len(rest) && forgets(rest[n]) {
+			n++
+		}
+		if n < 2 {
+			n = 1
+			x = rest[0].Forward(x)
+		} else {
+			x = passOn(x, rest[:n])
+		}
+		rest = rest[n:]
 	}
 	return x
+}
+
+// passOn sends x through layers, and frees what is between them.
+func passOn(x gotorch.Tensor, layers []Layer) gotorch.Tensor {
+	if gotorch.GradEnabled() {
+		// The collector has work with each tensor that belongs to a graph, and none in a scope.
+		return gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
+			y := x
+			for _, layer := range layers {
+				y = layer.Forward(y)
+			}
+			return y
+		})
+	}
+	y := x
+	for _, layer := range layers {
+		before := y
+		if y = layer.Forward(before); y.T != before.T && before.T != x.T {
+			before.Close()
+		}
+	}
+	return y
+}
+
+// forgets reports whether a layer is known to keep nothing of a call.
+func forgets(layer Layer) bool {
+	switch layer := layer.(type) {
+	case *LinearModule, *Conv2dModule, *BatchNorm2dModule, *MaxPool2dModule, *ReLUModule, *FlattenModule, *DropoutModule:
+		return true
+	case *SequentialModule:
+		for _, inner := range layer.Layers {
+			if !forgets(inner) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cheggaaa/pb/v3"
+	"github.com/cheggaaa/pb/v3/termutil"
 	"github.com/mattn/go-isatty"
 )
 
@@ -48,7 +49,10 @@ func (p *progress) begin(epoch, epochs, steps int) {
 		p.bar = pb.New(steps)
 		p.bar.SetTemplateString(`{{string . "prefix"}} {{counters . }} {{bar . }} {{rtime . "%s left" "%s"}}{{string . "suffix"}}`)
 		p.bar.Set("prefix", p.label()).SetWriter(p.w).SetRefreshRate(100 * time.Millisecond)
-		p.bar.Set(pb.CleanOnFinish, true)
+		p.bar.Set(pb.CleanOnFinish, true).SetMaxWidth(100)
+		if width, err := termutil.TerminalWidth(); err != nil || width <= 0 {
+			p.bar.SetWidth(80) // a terminal that does not know its size
+		}
 		p.bar.Start()
 	}
 }

@@ -52,6 +52,7 @@ class Names:
         self.defaults: dict[str, str] = table["defaults"]
         self.exceptions: dict[str, str] = table["names"]
         self.published: list[str] = table["published"]
+        self.hand_written: list[str] = table["hand_written"]
         self.skipped: dict[str, str] = table["skipped"] or {}
 
     def camel(self, snake: str) -> str:

@@ -74,6 +74,11 @@ def _packages() -> dict[Path, str]:
     return files
 
 
+def packages_with_tests() -> list[str]:
+    """The import paths of the packages that have tests."""
+    return sorted(set(_packages().values()))
+
+
 class GoFailed(Exception):
     """A Go test failed; the text is what it printed."""
 
@@ -81,7 +86,7 @@ class GoFailed(Exception):
 class PackageRun:
     """One `go test` process, read as far as the item that asks needs."""
 
-    def __init__(self, package: str, names: list[str]) -> None:
+    def __init__(self, package: str, names: list[str], *flags: str) -> None:
         ensure_library()
         self.package = package
         self.results: dict[str, tuple[str, float]] = {}
@@ -91,7 +96,7 @@ class PackageRun:
         self.told = False
         go = toolchain.find_go()
         command = [str(go.path), "test", "-json", "-vet=off", "-count=1", f"-timeout={TIMEOUT}"]
-        command += ["-run", f"^({'|'.join(names)})$", package]
+        command += [*flags, "-run", f"^({'|'.join(names)})$", package]
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -110,6 +115,16 @@ class PackageRun:
                 return ("missing", 0.0)
             self._read(line)
         return self.results[name]
+
+    def wait(self) -> list[str]:
+        """Reads to the end; returns what the failed tests, or the compiler, printed."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._read(line)
+        if self.process.wait() == 0:
+            return []
+        failed = [name for name, (state, _) in self.results.items() if state == "fail"]
+        return [self.output(name) for name in failed] or ["".join(self.outside)]
 
     def _read(self, line: str) -> None:
         try:

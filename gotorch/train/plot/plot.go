@@ -29,7 +29,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	_ "gonum.org/v1/plot/vg/vgimg" // draws PNG
+	vgdraw "gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
 
 	"gotorch.dev/gotorch/train"
 )
@@ -46,11 +47,11 @@ func Losses(path string, h *train.History) error {
 		validation = append(validation, plotter.XY{X: float64(e.Steps), Y: e.Metric("val_loss")})
 	}
 	p := plot.New()
-	p.Title.Text = "Loss"
-	p.X.Label.Text = "step"
+	p.X.Label.Text, p.Y.Label.Text = "step", "loss"
+	p.X.Min = 0
 	p.Y.Min = 0
 	p.Add(plotter.NewGrid())
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.XOffs = true, -vg.Points(8)
 	drawn := false
 	for _, curve := range []struct {
 		name   string
@@ -78,14 +79,10 @@ func Losses(path string, h *train.History) error {
 	if !drawn {
 		return errors.New("plot: the history has no losses")
 	}
-	picture, err := p.WriterTo(6*vg.Inch, 4*vg.Inch, "png")
-	if err != nil {
-		return err
-	}
-	return write(path, func(w io.Writer) error {
-		_, err := picture.WriteTo(w)
-		return err
-	})
+	canvas := vgimg.New(6*vg.Inch, 4*vg.Inch)
+	const margin = 8
+	p.Draw(vgdraw.Crop(vgdraw.New(canvas), margin, -margin, margin, -margin))
+	return write(path, func(w io.Writer) error { return png.Encode(w, canvas.Image()) })
 }
 
 // finite returns the points that can be drawn: a loss may have become infinite, or not be there.

@@ -1,0 +1,177 @@
+package gotorch_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"gotorch.dev/gotorch"
+)
+
+func ExampleTry() {
+	a := gotorch.Ones([]int64{2, 3})
+	_, err := gotorch.Try(func() gotorch.Tensor { return gotorch.MM(a, a) })
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, gotorch.RuntimeError), errors.Is(err, gotorch.IndexError))
+	// Output:
+	// mm: RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+	// true false
+}
+
+// The messages and classes are what Python shows for the same calls.
+func TestSmokeErrorsArePyTorchs(t *testing.T) {
+	a := gotorch.Ones([]int64{2, 3})
+	square := gotorch.Zeros([]int64{2, 2})
+	for _, c := range []struct {
+		op   string
+		kind gotorch.ErrorKind
+		msg  string
+		fn   func()
+	}{
+		{"mm", gotorch.RuntimeError, "mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)", func() { a.MM(a) }},
+		{"select.int", gotorch.IndexError, "select(): index 5 out of range for tensor of size [2, 3] at dimension 0",
+			func() { a.Select(0, 5) }},
+		{"transpose.int", gotorch.IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 2)",
+			func() { a.Transpose(0, 2) }},
+		{"linalg_inv", gotorch.LinAlgError,
+			"linalg.inv: The diagonal element 1 is zero, the inversion could not be completed because the input matrix is singular.",
+			func() { gotorch.LinalgInv(square) }},
+		{"view", gotorch.RuntimeError, "shape '[5]' is invalid for input of size 6", func() { a.View([]int64{5}) }},
+	} {
+		e := mustFail(t, c.kind, c.msg, c.fn)
+		if e.Op != c.op || e.Msg != c.msg {
+			t.Errorf("got %q of %s, want %q of %s", e.Msg, e.Op, c.msg, c.op)
+		}
+		if strings.Contains(e.Msg, "\n") || strings.Contains(e.Msg, "Exception raised from") {
+			t.Errorf("a backtrace in %q", e.Msg)
+		}
+	}
+}
+
+func TestMissingArguments(t *testing.T) {
+	a := gotorch.Ones([]int64{2})
+	var none gotorch.Tensor
+	e := mustFail(t, gotorch.TypeError, "argument 'other' is the zero Tensor", func() { a.Add(none) })
+	if e.Op != "add.Tensor" {
+		t.Errorf("op is %q", e.Op)
+	}
+	mustFail(t, gotorch.TypeError, "argument 'self' is the zero Tensor", func() { none.Add(a) })
+	mustFail(t, gotorch.TypeError, "argument 'self' is the zero Tensor", func() { none.Shape() })
+	mustFail(t, gotorch.TypeError, "argument 'tensors' is the zero Tensor", func() { gotorch.Cat([]gotorch.Tensor{a, none}) })
+	mustFail(t, gotorch.TypeError, "argument 'other' is nil", func() { a.AddScalar(nil) })
+	mustFail(t, gotorch.TypeError, "must be a Go integer, float, complex or bool, not string", func() { a.AddScalar("1") })
+	mustFail(t, gotorch.TypeError, "argument 'dtype' is not given", func() { a.ToDType(0) })
+	mustFail(t, gotorch.ValueError, "contains a NUL byte", func() {
+		gotorch.GELU(a, gotorch.GELUOptions{Approximate: "no\x00ne"})
+	})
+}
+
+func TestTryLetsOtherPanicsPass(t *testing.T) {
+	defer func() {
+		if r := recover(); r != "other" {
+			t.Errorf("recovered %v", r)
+		}
+	}()
+	_ = gotorch.Try0(func() { panic("other") })
+	t.Error("the panic was swallowed")
+}
+
+func TestTry(t *testing.T) {
+	v, err := gotorch.Try(func() int { return 3 })
+	if v != 3 || err != nil {
+		t.Errorf("got %v, %v", v, err)
+	}
+	a, b, err := gotorch.Try2(func() (int, string) { return 1, "x" })
+	if a != 1 || b != "x" || err != nil {
+		t.Errorf("got %v, %v, %v", a, b, err)
+	}
+	_, _, err = gotorch.Try2(func() (int, string) { panic(&gotorch.Error{Kind: gotorch.KeyError, Msg: "k"}) })
+	if !errors.Is(err, gotorch.KeyError) || err.Error() != "KeyError: k" {
+		t.Errorf("got %v", err)
+	}
+	wrapped := fmt.Errorf("while testing: %w", err)
+	if err := gotorch.Try0(func() { panic(wrapped) }); err != wrapped {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRecoveredPanicsLeaveMemoryFlat(t *testing.T) {
+	n := 100_000
+	if testing.Short() {
+		n = 2000
+	}
+	a := gotorch.Ones([]int64{2, 3})
+	fail := func() {
+		if _, err := gotorch.Try(func() gotorch.Tensor { return gotorch.MM(a, a) }); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	for range 2000 {
+		fail()
+	}
+	handles, before := live(), resident(t)
+	for range n {
+		fail()
+	}
+	if grown := resident(t) - before; grown > 16<<20 {
+		t.Errorf("%d failed calls grew memory by %d KB", n, grown>>10)
+	}
+	returnsTo(t, handles)
+	runtime.KeepAlive(a)
+}
+
+// TestForeignExceptions calls operators of a third-party library that throw all sorts of things.
+func TestForeignExceptions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles C++")
+	}
+	if err := gotorch.LoadLibrary(foreignLibrary(t)); err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]string{
+		"int":       "RuntimeError: a C++ exception that is no std::exception was thrown",
+		"runtime":   "RuntimeError: of the standard library",
+		"range":     "IndexError: past the end",
+		"memory":    "MemoryError: out of memory",
+		"index":     "IndexError: from c10",
+		"value":     "ValueError: from c10",
+		"type":      "TypeError: from c10",
+		"none":      "NotImplementedError: from c10",
+		"lines":     "RuntimeError: first line",
+		"empty":     "RuntimeError: ",
+		"nonascii":  "RuntimeError: größer",
+		"oom":       "OutOfMemoryError: from c10",
+		"otherwise": "RuntimeError: unknown",
+	} {
+		before := gotorch.MemoryStats().LiveHandles
+		err := gotorch.Try0(func() { gotorch.Call("gotorch_test::throws", "", what) })
+		var e *gotorch.Error
+		if !errors.As(err, &e) || string(e.Kind)+": "+e.Msg != want {
+			t.Errorf("%s: got %v, want %s", what, err, want)
+		}
+		if left := gotorch.MemoryStats().LiveHandles - before; left != 0 {
+			t.Errorf("%s: %d handles are left", what, left)
+		}
+	}
+}
+
+// foreignLibrary compiles testdata/throws.cc against the torch that is loaded.
+func foreignLibrary(t *testing.T) string {
+	cxx := os.Getenv("CXX")
+	if cxx == "" {
+		cxx = "g++"
+	}
+	lib := gotorch.TorchLib()
+	library := filepath.Join(t.TempDir(), "libthrows.so")
+	out, err := exec.Command(cxx, "-std=c++20", "-shared", "-fPIC", "-isystem", filepath.Join(lib, "../include"),
+		"testdata/throws.cc", "-o", library, "-L"+lib, "-ltorch_cpu", "-lc10", "-Wl,-rpath,"+lib).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return library
+}

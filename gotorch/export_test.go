@@ -1,0 +1,46 @@
+package gotorch
+
+import "runtime"
+
+// Lent returns how many Go values libtorch holds: memory of FromBlob, hooks, functions.
+func Lent() int {
+	drainTokens()
+	lent.mutex.Lock()
+	defer lent.mutex.Unlock()
+	return len(lent.pins)
+}
+
+// Causes returns how many panics of callbacks are remembered.
+func Causes() int {
+	n := 0
+	causes.Range(func(any, any) bool { n++; return true })
+	panics.mutex.Lock()
+	defer panics.mutex.Unlock()
+	return n + len(panics.values)
+}
+
+// Collect returns when everything that is dead by now has been freed. A tensor that dies with
+// another is found one collection later.
+func Collect() {
+	for range 4 {
+		runtime.GC()
+		drainAll()
+	}
+}
+
+// BoundCalls makes calls be counted from now on, as in a program with many OS threads. What it
+// returns ends that.
+func BoundCalls() (end func()) {
+	was := attention.Load() & attentionBounded
+	if was == 0 {
+		boundCalls()
+	}
+	return func() {
+		if was == 0 {
+			attention.And(^uint32(attentionBounded))
+		}
+	}
+}
+
+// CallsNow returns how many calls are counted as running or waiting.
+func CallsNow() int64 { return inC.now.Load() }

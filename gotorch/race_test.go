@@ -1,0 +1,5 @@
+//go:build race
+
+package gotorch_test
+
+const raceEnabled = true

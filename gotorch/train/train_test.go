@@ -1,0 +1,396 @@
+package train_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/nn"
+	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/optim"
+	"gotorch.dev/gotorch/train"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// points are n points of the plane, and whether the sum of their coordinates is positive.
+func points(n int64) *data.TensorDataset {
+	g := gotorch.NewGenerator(gotorch.CPU).ManualSeed(1)
+	x := gotorch.Empty([]int64{n, 2}).Normal_(gotorch.Normal_Options{Generator: g})
+	return data.NewTensorDataset(x, x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64))
+}
+
+func newLoop(lr float64) (*train.Loop, *nn.SequentialModule, *optim.SGDOptimizer) {
+	gotorch.ManualSeed(2)
+	model := nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
+	opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: lr, Momentum: 0.9})
+	return train.NewLoop(model, opt, F.CrossEntropy), model, opt
+}
+
+func loader(n int64) *data.Loader[data.Pair] {
+	return data.NewLoader(points(n), data.LoaderOptions{BatchSize: 10, Shuffle: true, Seed: 3})
+}
+
+func TestALoopLearnsAndRecords(t *testing.T) {
+	loop, model, _ := newLoop(0.1)
+	loop.OnEpoch(train.Validate(points(100), train.Accuracy))
+	history, err := loop.Run(t.Context(), loader(95), train.Epochs(5))
+	must(t, err)
+	if len(history.Losses) != 50 || len(history.Epochs) != 5 || history.Epochs[4].Steps != 50 || history.Epochs[4].Number != 5 {
+		t.Errorf("got %d losses, %d epochs", len(history.Losses), len(history.Epochs))
+	}
+	if accuracy := history.Last("val_accuracy"); accuracy < 0.9 {
+		t.Errorf("the accuracy is %v", accuracy)
+	}
+	if losses := history.Metric("loss"); !(losses[4] < losses[0]) || history.Last("val_loss") > 0.5 {
+		t.Errorf("the losses are %v", losses)
+	}
+	mean := 0.0
+	for _, loss := range history.Losses[40:] {
+		mean += loss / 10
+	}
+	if math.Abs(mean-history.Last("loss")) > 1e-9 {
+		t.Errorf("the loss of the last epoch is %v, its mean %v", history.Last("loss"), mean)
+	}
+	if !math.IsNaN(history.Last("nothing")) || !math.IsNaN(new(train.History).Last("loss")) {
+		t.Error("what was not recorded must be NaN")
+	}
+	if !model.Training() {
+		t.Error("validation left the model in evaluation mode")
+	}
+}
+
+func TestALoopIsTheSameAsAPlainOne(t *testing.T) {
+	loop, model, _ := newLoop(0.1)
+	_, err := loop.Run(t.Context(), loader(95), train.Epochs(2))
+	must(t, err)
+
+	_, plain, opt := newLoop(0.1)
+	batches := loader(95)
+	for range 2 {
+		for batch := range batches.All() {
+			loss := F.CrossEntropy(plain.Forward(batch.Input), batch.Target)
+			loss.Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}
+	}
+	for name, p := range plain.StateDict() {
+		if !gotorch.Equal(p, model.StateDict()[name]) {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+func TestStepsEndInTheMiddleOfAnEpoch(t *testing.T) {
+	loop, _, _ := newLoop(0.1)
+	epochs := 0
+	loop.OnEpoch(func(*train.Epoch) error { epochs++; return nil })
+	history, err := loop.Run(t.Context(), loader(95), train.Steps(13))
+	must(t, err)
+	if len(history.Losses) != 13 || epochs != 2 || history.Epochs[1].Steps != 13 {
+		t.Errorf("got %d losses and %d epochs", len(history.Losses), epochs)
+	}
+}
+
+func TestHooksSeeTheRun(t *testing.T) {
+	loop, model, opt := newLoop(0.1)
+	var calls []string
+	loop.OnBackward(func(s *train.Step) error {
+		if !model.Parameters()[0].Grad().Defined() {
+			t.Error("there are no gradients")
+		}
+		calls = append(calls, "backward")
+		return nil
+	})
+	before := gotorch.ToSlice[float32](model.Parameters()[0])
+	loop.OnStep(func(s *train.Step) error {
+		if slices.Equal(before, gotorch.ToSlice[float32](model.Parameters()[0])) {
+			t.Error("the parameters have not changed")
+		}
+		opt.Groups[0].LR = 0.1 * (1 - s.Done())
+		calls = append(calls, fmt.Sprintf("step %d.%d of %d, %v, %d", s.Epoch, s.Number, s.Total, s.Loss() > 0, s.Batch.Len()))
+		return nil
+	})
+	loop.OnEpoch(func(e *train.Epoch) error {
+		e.Record("calls", float64(len(calls)))
+		calls = append(calls, fmt.Sprintf("epoch %d", e.Number))
+		return nil
+	})
+	history, err := loop.Run(t.Context(), loader(15), train.Epochs(2))
+	must(t, err)
+	want := []string{
+		"backward", "step 1.1 of 4, true, 10", "backward", "step 1.2 of 4, true, 5", "epoch 1",
+		"backward", "step 2.3 of 4, true, 10", "backward", "step 2.4 of 4, true, 5", "epoch 2",
+	}
+	if !slices.Equal(calls, want) {
+		t.Errorf("got %q", calls)
+	}
+	if *opt.LRs()[0] != 0 || history.Last("calls") != 9 {
+		t.Errorf("got a learning rate of %v and %v calls", *opt.LRs()[0], history.Last("calls"))
+	}
+}
+
+func TestHooksEndTheRun(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct{ hook, want error }{{train.ErrStop, nil}, {broken, broken}} {
+		for _, add := range []func(*train.Loop){
+			func(l *train.Loop) { l.OnStep(func(s *train.Step) error { return c.hook }) },
+			func(l *train.Loop) { l.OnBackward(func(s *train.Step) error { return c.hook }) },
+			func(l *train.Loop) { l.OnEpoch(func(*train.Epoch) error { return c.hook }) },
+		} {
+			loop, _, _ := newLoop(0.1)
+			add(loop)
+			history, err := loop.Run(t.Context(), loader(10), train.Epochs(9))
+			if !errors.Is(err, c.want) || len(history.Losses) != 1 {
+				t.Errorf("got %v after %d steps", err, len(history.Losses))
+			}
+		}
+	}
+}
+
+func TestCancellingKeepsTheCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	pressed := errors.New("somebody pressed Ctrl-C")
+	loop, model, _ := newLoop(0.1)
+	loop.Checkpoint(path)
+	loop.OnStep(func(s *train.Step) error {
+		if s.Number == 7 {
+			cancel(pressed)
+		}
+		return nil
+	})
+	history, err := loop.Run(ctx, loader(100), train.Epochs(3))
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, pressed) || !strings.Contains(err.Error(), "epoch 1, step 7") {
+		t.Errorf("got %v", err)
+	}
+	if len(history.Losses) != 7 {
+		t.Errorf("got %d losses", len(history.Losses))
+	}
+	_, other, _ := newLoop(0.1)
+	must(t, nn.Load(other, path))
+	if !gotorch.Equal(other.Parameters()[0], model.Parameters()[0]) {
+		t.Error("the checkpoint is not what was learnt")
+	}
+}
+
+func TestCancellingBeforehandDoesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	loop, _, _ := newLoop(0.1)
+	history, err := loop.Run(ctx, loader(100), train.Epochs(3))
+	if !errors.Is(err, context.Canceled) || len(history.Losses) != 0 {
+		t.Errorf("got %v after %d steps", err, len(history.Losses))
+	}
+	if _, err := train.Evaluate(ctx, nn.Linear(2, 2), points(3), train.Accuracy); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAPanicIsAnErrorAndLeavesTheCheckpointAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	must(t, os.WriteFile(path, []byte("the last good one"), 0o644))
+	loop := train.NewLoop(nn.Linear(3, 2), optim.SGD(nn.Linear(3, 2).Parameters()), F.CrossEntropy)
+	loop.Checkpoint(path)
+	_, err := loop.Run(t.Context(), loader(10), train.Epochs(1))
+	if !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "mat1 and mat2 shapes cannot be multiplied") {
+		t.Errorf("got %v", err)
+	}
+	if content, _ := os.ReadFile(path); string(content) != "the last good one" {
+		t.Error("the checkpoint was overwritten")
+	}
+}
+
+// broken yields a batch and then an error.
+type broken struct{}
+
+var errDisk = errors.New("the disk is broken")
+
+func (broken) Len() int { return 5 }
+func (broken) All() iter.Seq2[data.Pair, error] {
+	return func(yield func(data.Pair, error) bool) {
+		for batch, err := range loader(10).All() {
+			if !yield(batch, err) {
+				return
+			}
+		}
+		yield(data.Pair{}, errDisk)
+	}
+}
+
+type none struct{ broken }
+
+func (none) Len() int { return 0 }
+
+func TestBatchesThatFailEndTheRun(t *testing.T) {
+	loop, _, _ := newLoop(0.1)
+	history, err := loop.Run(t.Context(), broken{}, train.Epochs(1))
+	if !errors.Is(err, errDisk) || len(history.Losses) != 1 {
+		t.Errorf("got %v after %d steps", err, len(history.Losses))
+	}
+	if _, err := loop.Run(t.Context(), none{}, train.Epochs(1)); err == nil {
+		t.Error("a run without batches is no error")
+	}
+	unwritable, _, _ := newLoop(0.1)
+	unwritable.Checkpoint(filepath.Join(t.TempDir(), "missing", "model.safetensors"))
+	if _, err := unwritable.Run(t.Context(), loader(10), train.Epochs(1)); err == nil {
+		t.Error("a checkpoint that cannot be written is no error")
+	}
+}
+
+func TestLossesOfYourOwn(t *testing.T) {
+	model := nn.Linear(2, 2)
+	own := func(output, target gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(output, target).MulScalar(2) }
+	opt := optim.SGD(model.Parameters())
+	for _, loop := range []*train.Loop{train.NewLoop(model, opt, own), train.NewLoop(model, opt, nn.CrossEntropyLoss().Forward)} {
+		if _, err := loop.Run(t.Context(), loader(10), train.Epochs(1)); err != nil {
+			t.Error(err)
+		}
+	}
+	regression := data.NewTensorDataset(gotorch.Ones([]int64{4, 2}), gotorch.Ones([]int64{4, 2}))
+	if _, err := train.NewLoop(model, opt, F.MSELoss).Run(t.Context(), data.NewLoader(regression), train.Epochs(1)); err != nil {
+		t.Error(err)
+	}
+	logs := nn.Sequential(model)
+	if _, err := train.NewLoop(logs, opt, F.NLLLoss).Run(t.Context(), loader(10), train.Epochs(1)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgressWithoutATerminalIsLines(t *testing.T) {
+	var out bytes.Buffer
+	loop, _, _ := newLoop(0.1)
+	loop.OnEpoch(train.Validate(points(100), train.Accuracy))
+	loop.Progress(&out)
+	_, err := loop.Run(t.Context(), loader(95), train.Epochs(10))
+	must(t, err)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	want := regexp.MustCompile(`^epoch ( \d|10)/10  \d+\.\d s  loss \d\.\d{4}  val_loss \d\.\d{4}  val_accuracy [01]\.\d{4}$`)
+	for _, line := range lines {
+		if !want.MatchString(line) {
+			t.Errorf("got %q", line)
+		}
+	}
+	if len(lines) != 10 {
+		t.Errorf("got %d lines", len(lines))
+	}
+}
+
+func TestEvaluateWeighsBatchesByTheirSize(t *testing.T) {
+	// 300 samples come as 256 and 44.
+	labels := append(slices.Repeat([]int64{0}, 256), slices.Repeat([]int64{1}, 44)...)
+	set := data.NewTensorDataset(gotorch.Ones([]int64{300, 1}), gotorch.FromSlice(labels))
+	model := nn.Linear(1, 2)
+	gotorch.NoGrad(func() { model.Bias.Copy_(gotorch.FromSlice([]float32{9, -9})); model.Weight.Zero_() })
+	values, err := train.Evaluate(t.Context(), model, set, train.Accuracy)
+	must(t, err)
+	if len(values) != 1 || values[0].Name != "accuracy" || math.Abs(values[0].Value-256.0/300) > 1e-12 {
+		t.Errorf("got %v", values)
+	}
+	if !model.Training() || model.Weight.Grad().Defined() {
+		t.Error("evaluation left traces")
+	}
+}
+
+func TestATrainingGoesOnFromACheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "training.pt")
+	loop, model, opt := newLoop(0.1)
+	batches := data.NewLoader(points(40), data.LoaderOptions{BatchSize: 10})
+	model.Layers[2] = nn.ReLU() // nothing random
+	_, err := loop.Run(t.Context(), batches, train.Epochs(2))
+	must(t, err)
+	must(t, train.SaveCheckpoint(path, model, opt))
+	_, err = loop.Run(t.Context(), batches, train.Epochs(2))
+	must(t, err)
+
+	resumed, other, otherOpt := newLoop(0.3)
+	other.Layers[2] = nn.ReLU()
+	must(t, train.LoadCheckpoint(path, other, otherOpt))
+	_, err = resumed.Run(t.Context(), batches, train.Epochs(2))
+	must(t, err)
+	for name, p := range model.StateDict() {
+		if !gotorch.Equal(p, other.StateDict()[name]) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	var wrong *nn.StateDictError
+	if err := train.LoadCheckpoint(path, nn.Linear(1, 1), opt); !errors.As(err, &wrong) {
+		t.Errorf("got %v", err)
+	}
+	must(t, nn.Save(model, path))
+	if err := train.LoadCheckpoint(path, model, opt); err == nil || !strings.Contains(err.Error(), "model_state_dict") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTenThousandStepsLeaveNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory")
+	}
+	loop, model, opt := newLoop(0.01)
+	batches := data.NewLoader(points(1000), data.LoaderOptions{BatchSize: 10, Shuffle: true, Workers: 1})
+	live := func() int64 {
+		opt.ZeroGrad()
+		for range 100 {
+			runtime.GC()
+			gotorch.ReleaseCachedMemory()
+			time.Sleep(time.Millisecond)
+		}
+		return gotorch.MemoryStats().LiveHandles
+	}
+	_, err := loop.Run(t.Context(), batches, train.Steps(100))
+	must(t, err)
+	before, bytes := live(), gotorch.MemoryStats().NativeBytes
+	peak := int64(0)
+	loop.OnStep(func(s *train.Step) error {
+		if s.Number%100 == 0 {
+			peak = max(peak, gotorch.MemoryStats().LiveHandles)
+		}
+		return nil
+	})
+	_, err = loop.Run(t.Context(), batches, train.Steps(10000))
+	must(t, err)
+	if after := live(); after > before {
+		t.Errorf("%d handles are left", after-before)
+	}
+	if after := gotorch.MemoryStats().NativeBytes; after > bytes {
+		t.Errorf("%d bytes are left", after-bytes)
+	}
+	if model.Parameters()[0].Grad().Defined() {
+		t.Error("there are gradients left")
+	}
+	t.Logf("at most %d handles lived at a time", peak)
+}
+
+func Example() {
+	gotorch.ManualSeed(0)
+	x := gotorch.Randn([]int64{200, 2})
+	set := data.NewTensorDataset(x, x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64))
+
+	model := nn.Linear(2, 2)
+	opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.5})
+	loop := train.NewLoop(model, opt, F.CrossEntropy)
+	loop.OnEpoch(train.Validate(set, train.Accuracy))
+	history, err := loop.Run(context.Background(), data.NewLoader(set, data.LoaderOptions{BatchSize: 20, Shuffle: true}), train.Epochs(5))
+	fmt.Println(err, len(history.Losses), history.Last("val_accuracy") > 0.95)
+	// Output: <nil> 50 true
+}
