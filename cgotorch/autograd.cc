@@ -383,6 +383,8 @@ class Trace : public ag::AnomalyMetadata {
   NodePtr parent_;
 };
 
+// The engine, with records as above. There must never be two in a process, for libtorch starts the
+// threads of one only. So it is put in place when this library is loaded, before the first pass.
 class TracingEngine : public ag::Engine {
  public:
   static ag::Engine &get() {
@@ -394,6 +396,12 @@ class TracingEngine : public ag::Engine {
     return std::make_unique<Trace>();
   }
 };
+
+// Python has an engine of its own, with its own records.
+[[maybe_unused]] const bool installed = [] {
+  if (!cgotorch_in_python()) ag::set_default_engine_stub(&TracingEngine::get);
+  return true;
+}();
 
 }  // namespace
 }  // namespace cgotorch
@@ -593,12 +601,6 @@ bool FunctionNeedsInputGrad(FunctionContext context, int64_t i) {
 }
 
 void SetAnomalyMode(bool enabled, bool check_nan) {
-  // Python has an engine of its own, with its own records.
-  static const bool installed = [] {
-    if (!cgotorch_in_python()) ag::set_default_engine_stub(&TracingEngine::get);
-    return true;
-  }();
-  static_cast<void>(installed);
   ag::AnomalyMode::set_enabled(enabled, check_nan);
 }
 

@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "34e6f4103b3ccc8d"
+#define CGOTORCH_API_HASH "2890e79903120025"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.
@@ -6100,10 +6100,10 @@ CGOTORCH_API const char *_FusedAdamTensorLROut(const Tensor *self, int64_t self_
     double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
     Tensor grad_scale, Tensor found_inf, const Tensor *out_, int64_t out__len);
 
-/* _FusedAdamw takes one AdamW step for a whole list of parameters in one kernel, with weight decay
+/* _FusedAdamW takes one AdamW step for a whole list of parameters in one kernel, with weight decay
  * apart from the gradients.
  *     _fused_adamw(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out) */
-CGOTORCH_API const char *_FusedAdamw(const Tensor *self, int64_t self_len, const Tensor *grads,
+CGOTORCH_API const char *_FusedAdamW(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
@@ -6113,30 +6113,30 @@ CGOTORCH_API const char *_FusedAdamw(const Tensor *self, int64_t self_len, const
     Tensor **exp_avg_sqs_out, int64_t *exp_avg_sqs_out_len, Tensor **max_exp_avg_sqs_out,
     int64_t *max_exp_avg_sqs_out_len);
 
-/* _FusedAdamw_ takes one AdamW step for a whole list of parameters in one kernel, with weight
+/* _FusedAdamW_ takes one AdamW step for a whole list of parameters in one kernel, with weight
  * decay apart from the gradients.
  *     _fused_adamw_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
-CGOTORCH_API const char *_FusedAdamw_(const Tensor *self, int64_t self_len, const Tensor *grads,
+CGOTORCH_API const char *_FusedAdamW_(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf);
 
-/* _FusedAdamwOut takes one AdamW step for a whole list of parameters in one kernel, with weight
+/* _FusedAdamWOut takes one AdamW step for a whole list of parameters in one kernel, with weight
  * decay apart from the gradients.
  *     _fused_adamw.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
-CGOTORCH_API const char *_FusedAdamwOut(const Tensor *self, int64_t self_len, const Tensor *grads,
+CGOTORCH_API const char *_FusedAdamWOut(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf, const Tensor *out_, int64_t out__len);
 
-/* _FusedAdamwTensorLR takes one AdamW step for a whole list of parameters in one kernel, with
+/* _FusedAdamWTensorLR takes one AdamW step for a whole list of parameters in one kernel, with
  * weight decay apart from the gradients.
  *     _fused_adamw.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out) */
-CGOTORCH_API const char *_FusedAdamwTensorLR(const Tensor *self, int64_t self_len,
+CGOTORCH_API const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
     const Tensor *exp_avg_sqs, int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs,
     int64_t max_exp_avg_sqs_len, const Tensor *state_steps, int64_t state_steps_len, Tensor lr,
@@ -6146,20 +6146,20 @@ CGOTORCH_API const char *_FusedAdamwTensorLR(const Tensor *self, int64_t self_le
     Tensor **exp_avg_sqs_out, int64_t *exp_avg_sqs_out_len, Tensor **max_exp_avg_sqs_out,
     int64_t *max_exp_avg_sqs_out_len);
 
-/* _FusedAdamwTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
+/* _FusedAdamWTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
  * weight decay apart from the gradients.
  *     _fused_adamw_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
-CGOTORCH_API const char *_FusedAdamwTensorLR_(const Tensor *self, int64_t self_len,
+CGOTORCH_API const char *_FusedAdamWTensorLR_(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
     const Tensor *exp_avg_sqs, int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs,
     int64_t max_exp_avg_sqs_len, const Tensor *state_steps, int64_t state_steps_len, Tensor lr,
     double beta1, double beta2, double weight_decay, double eps, bool amsgrad, bool maximize,
     Tensor grad_scale, Tensor found_inf);
 
-/* _FusedAdamwTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
+/* _FusedAdamWTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
  * weight decay apart from the gradients.
  *     _fused_adamw.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
-CGOTORCH_API const char *_FusedAdamwTensorLROut(const Tensor *self, int64_t self_len,
+CGOTORCH_API const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
     const Tensor *exp_avg_sqs, int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs,
     int64_t max_exp_avg_sqs_len, const Tensor *state_steps, int64_t state_steps_len, Tensor lr,
@@ -6232,37 +6232,37 @@ CGOTORCH_API const char *_FusedRMSNormBackward(Tensor grad_out, Tensor input,
 CGOTORCH_API const char *_FusedSDPChoice(Tensor query, Tensor key, Tensor value, Tensor attn_mask,
     double dropout_p, bool is_causal, const double *scale, bool enable_gqa, int64_t *result);
 
-/* _FusedSgd takes one step of stochastic gradient descent, with momentum if asked, for a whole
+/* _FusedSGD takes one step of stochastic gradient descent, with momentum if asked, for a whole
  * list of parameters in one kernel.
  *     _fused_sgd(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] momentum_buffer_list_out) */
-CGOTORCH_API const char *_FusedSgd(const Tensor *self, int64_t self_len, const Tensor *grads,
+CGOTORCH_API const char *_FusedSGD(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, Tensor **self_out,
     int64_t *self_out_len, Tensor **grads_out, int64_t *grads_out_len,
     Tensor **momentum_buffer_list_out, int64_t *momentum_buffer_list_out_len);
 
-/* _FusedSgd_ takes one step of stochastic gradient descent, with momentum if asked, for a whole
+/* _FusedSGD_ takes one step of stochastic gradient descent, with momentum if asked, for a whole
  * list of parameters in one kernel.
  *     _fused_sgd_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
-CGOTORCH_API const char *_FusedSgd_(const Tensor *self, int64_t self_len, const Tensor *grads,
+CGOTORCH_API const char *_FusedSGD_(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf);
 
-/* _FusedSgdOut takes one step of stochastic gradient descent, with momentum if asked, for a whole
+/* _FusedSGDOut takes one step of stochastic gradient descent, with momentum if asked, for a whole
  * list of parameters in one kernel.
  *     _fused_sgd.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
-CGOTORCH_API const char *_FusedSgdOut(const Tensor *self, int64_t self_len, const Tensor *grads,
+CGOTORCH_API const char *_FusedSGDOut(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, const Tensor *out_,
     int64_t out__len);
 
-/* _FusedSgdTensorLR takes one step of stochastic gradient descent, with momentum if asked, for a
+/* _FusedSGDTensorLR takes one step of stochastic gradient descent, with momentum if asked, for a
  * whole list of parameters in one kernel.
  *     _fused_sgd.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] momentum_buffer_list_out) */
-CGOTORCH_API const char *_FusedSgdTensorLR(const Tensor *self, int64_t self_len,
+CGOTORCH_API const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *momentum_buffer_list,
     int64_t momentum_buffer_list_len, double weight_decay, double momentum, Tensor lr,
     double dampening, bool nesterov, bool maximize, bool is_first_step, Tensor grad_scale,
@@ -6270,19 +6270,19 @@ CGOTORCH_API const char *_FusedSgdTensorLR(const Tensor *self, int64_t self_len,
     int64_t *grads_out_len, Tensor **momentum_buffer_list_out,
     int64_t *momentum_buffer_list_out_len);
 
-/* _FusedSgdTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
+/* _FusedSGDTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
  * whole list of parameters in one kernel.
  *     _fused_sgd_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
-CGOTORCH_API const char *_FusedSgdTensorLR_(const Tensor *self, int64_t self_len,
+CGOTORCH_API const char *_FusedSGDTensorLR_(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *momentum_buffer_list,
     int64_t momentum_buffer_list_len, double weight_decay, double momentum, Tensor lr,
     double dampening, bool nesterov, bool maximize, bool is_first_step, Tensor grad_scale,
     Tensor found_inf);
 
-/* _FusedSgdTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for
+/* _FusedSGDTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for
  * a whole list of parameters in one kernel.
  *     _fused_sgd.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
-CGOTORCH_API const char *_FusedSgdTensorLROut(const Tensor *self, int64_t self_len,
+CGOTORCH_API const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *momentum_buffer_list,
     int64_t momentum_buffer_list_len, double weight_decay, double momentum, Tensor lr,
     double dampening, bool nesterov, bool maximize, bool is_first_step, Tensor grad_scale,

@@ -4406,7 +4406,7 @@ const char *thunk__FusedAdamTensorLROut(void *p) {
       b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
 }
 
-const char *_FusedAdamw(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedAdamW(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
@@ -4428,7 +4428,7 @@ const char *_FusedAdamw(const Tensor *self, int64_t self_len, const Tensor *grad
       std::move(std::get<4>(all))); });
 }
 
-const char *thunk__FusedAdamw(void *p) {
+const char *thunk__FusedAdamW(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
   auto &b = *static_cast<B *>(p);
   Tensor *self_out;
@@ -4441,7 +4441,7 @@ const char *thunk__FusedAdamw(void *p) {
   int64_t exp_avg_sqs_out_len;
   Tensor *max_exp_avg_sqs_out;
   int64_t max_exp_avg_sqs_out_len;
-  if (auto *e = _FusedAdamw(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
+  if (auto *e = _FusedAdamW(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
       b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
       b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
       b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len, &grads_out,
@@ -4455,7 +4455,7 @@ const char *thunk__FusedAdamw(void *p) {
   return nullptr;
 }
 
-const char *_FusedAdamw_(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedAdamW_(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
@@ -4468,16 +4468,16 @@ const char *_FusedAdamw_(const Tensor *self, int64_t self_len, const Tensor *gra
       weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); });
 }
 
-const char *thunk__FusedAdamw_(void *p) {
+const char *thunk__FusedAdamW_(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamw_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
+  return _FusedAdamW_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
       b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
       b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
       b.maximize != 0, b.grad_scale, b.found_inf);
 }
 
-const char *_FusedAdamwOut(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedAdamWOut(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
@@ -4491,16 +4491,16 @@ const char *_FusedAdamwOut(const Tensor *self, int64_t self_len, const Tensor *g
       out__len, "out_")); });
 }
 
-const char *thunk__FusedAdamwOut(void *p) {
+const char *thunk__FusedAdamWOut(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamwOut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
+  return _FusedAdamWOut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
       b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
       b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
       b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
 }
 
-const char *_FusedAdamwTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
@@ -4522,7 +4522,7 @@ const char *_FusedAdamwTensorLR(const Tensor *self, int64_t self_len, const Tens
       std::move(std::get<4>(all))); });
 }
 
-const char *thunk__FusedAdamwTensorLR(void *p) {
+const char *thunk__FusedAdamWTensorLR(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
   auto &b = *static_cast<B *>(p);
   Tensor *self_out;
@@ -4535,7 +4535,7 @@ const char *thunk__FusedAdamwTensorLR(void *p) {
   int64_t exp_avg_sqs_out_len;
   Tensor *max_exp_avg_sqs_out;
   int64_t max_exp_avg_sqs_out_len;
-  if (auto *e = _FusedAdamwTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
+  if (auto *e = _FusedAdamWTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
       b.exp_avgs_len, b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len,
       b.state_steps, b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps,
       b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
@@ -4549,7 +4549,7 @@ const char *thunk__FusedAdamwTensorLR(void *p) {
   return nullptr;
 }
 
-const char *_FusedAdamwTensorLR_(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedAdamWTensorLR_(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
@@ -4563,16 +4563,16 @@ const char *_FusedAdamwTensorLR_(const Tensor *self, int64_t self_len, const Ten
       in_opt(grad_scale), in_opt(found_inf)); });
 }
 
-const char *thunk__FusedAdamwTensorLR_(void *p) {
+const char *thunk__FusedAdamWTensorLR_(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamwTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
+  return _FusedAdamWTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
       b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
       b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
       b.maximize != 0, b.grad_scale, b.found_inf);
 }
 
-const char *_FusedAdamwTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len, const Tensor *exp_avg_sqs,
     int64_t exp_avg_sqs_len, const Tensor *max_exp_avg_sqs, int64_t max_exp_avg_sqs_len,
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
@@ -4586,10 +4586,10 @@ const char *_FusedAdamwTensorLROut(const Tensor *self, int64_t self_len, const T
       in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
-const char *thunk__FusedAdamwTensorLROut(void *p) {
+const char *thunk__FusedAdamWTensorLROut(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamwTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
+  return _FusedAdamWTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
       b.exp_avgs_len, b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len,
       b.state_steps, b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps,
       b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
@@ -4694,7 +4694,7 @@ const char *_FusedSDPChoice(Tensor query, Tensor key, Tensor value, Tensor attn_
       in(value, "value"), in_opt(attn_mask), dropout_p, is_causal, opt(scale), enable_gqa); });
 }
 
-const char *_FusedSgd(const Tensor *self, int64_t self_len, const Tensor *grads, int64_t grads_len,
+const char *_FusedSGD(const Tensor *self, int64_t self_len, const Tensor *grads, int64_t grads_len,
     const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len, double weight_decay,
     double momentum, double lr, double dampening, bool nesterov, bool maximize, bool is_first_step,
     Tensor grad_scale, Tensor found_inf, Tensor **self_out, int64_t *self_out_len,
@@ -4709,7 +4709,7 @@ const char *_FusedSgd(const Tensor *self, int64_t self_len, const Tensor *grads,
       momentum_buffer_list_out_len, std::move(std::get<2>(all))); });
 }
 
-const char *thunk__FusedSgd(void *p) {
+const char *thunk__FusedSGD(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors momentum_buffer_list_out; };
   auto &b = *static_cast<B *>(p);
   Tensor *self_out;
@@ -4718,7 +4718,7 @@ const char *thunk__FusedSgd(void *p) {
   int64_t grads_out_len;
   Tensor *momentum_buffer_list_out;
   int64_t momentum_buffer_list_out_len;
-  if (auto *e = _FusedSgd(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
+  if (auto *e = _FusedSGD(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
       b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
       b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
       &grads_out, &grads_out_len, &momentum_buffer_list_out,
@@ -4729,7 +4729,7 @@ const char *thunk__FusedSgd(void *p) {
   return nullptr;
 }
 
-const char *_FusedSgd_(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedSGD_(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf) {
@@ -4739,15 +4739,15 @@ const char *_FusedSgd_(const Tensor *self, int64_t self_len, const Tensor *grads
       is_first_step, in_opt(grad_scale), in_opt(found_inf)); });
 }
 
-const char *thunk__FusedSgd_(void *p) {
+const char *thunk__FusedSGD_(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSgd_(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
+  return _FusedSGD_(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
       b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
       b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf);
 }
 
-const char *_FusedSgdOut(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedSGDOut(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, const Tensor *out_,
@@ -4758,15 +4758,15 @@ const char *_FusedSgdOut(const Tensor *self, int64_t self_len, const Tensor *gra
       is_first_step, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
-const char *thunk__FusedSgdOut(void *p) {
+const char *thunk__FusedSGDOut(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSgdOut(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
+  return _FusedSGDOut(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
       b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
       b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
 }
 
-const char *_FusedSgdTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, Tensor lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, Tensor **self_out,
@@ -4781,7 +4781,7 @@ const char *_FusedSgdTensorLR(const Tensor *self, int64_t self_len, const Tensor
       momentum_buffer_list_out_len, std::move(std::get<2>(all))); });
 }
 
-const char *thunk__FusedSgdTensorLR(void *p) {
+const char *thunk__FusedSGDTensorLR(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Tensor lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors momentum_buffer_list_out; };
   auto &b = *static_cast<B *>(p);
   Tensor *self_out;
@@ -4790,7 +4790,7 @@ const char *thunk__FusedSgdTensorLR(void *p) {
   int64_t grads_out_len;
   Tensor *momentum_buffer_list_out;
   int64_t momentum_buffer_list_out_len;
-  if (auto *e = _FusedSgdTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
+  if (auto *e = _FusedSGDTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
       b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
       b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
       &grads_out, &grads_out_len, &momentum_buffer_list_out,
@@ -4801,7 +4801,7 @@ const char *thunk__FusedSgdTensorLR(void *p) {
   return nullptr;
 }
 
-const char *_FusedSgdTensorLR_(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedSGDTensorLR_(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, Tensor lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf) {
@@ -4811,15 +4811,15 @@ const char *_FusedSgdTensorLR_(const Tensor *self, int64_t self_len, const Tenso
       is_first_step, in_opt(grad_scale), in_opt(found_inf)); });
 }
 
-const char *thunk__FusedSgdTensorLR_(void *p) {
+const char *thunk__FusedSGDTensorLR_(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Tensor lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSgdTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
+  return _FusedSGDTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
       b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
       b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf);
 }
 
-const char *_FusedSgdTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
+const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, Tensor lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, const Tensor *out_,
@@ -4830,10 +4830,10 @@ const char *_FusedSgdTensorLROut(const Tensor *self, int64_t self_len, const Ten
       is_first_step, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
-const char *thunk__FusedSgdTensorLROut(void *p) {
+const char *thunk__FusedSGDTensorLROut(void *p) {
   struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Tensor lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSgdTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
+  return _FusedSGDTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
       b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
       b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
 }

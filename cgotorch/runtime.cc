@@ -167,12 +167,9 @@ const std::string &cuda_problem() {
   return problem;
 }
 
-std::atomic<bool> cuda_asked{false};
-
 }  // namespace
 
 void need_cuda() {
-  cuda_asked.store(true, std::memory_order_relaxed);
   if (!cuda_problem().empty()) throw Failure{"RuntimeError", cuda_problem()};
 }
 
@@ -301,7 +298,7 @@ int64_t CUDADeviceCount(void) {
   return at::detail::getCUDAHooks().deviceCount();
 }
 
-bool CUDAIsLoaded(void) { return cuda_asked.load(std::memory_order_relaxed) || cuda_linked(); }
+bool CUDAIsLoaded(void) { return cuda_linked(); }
 
 const char *CUDASynchronize(int64_t index) {
   return guard([&] {

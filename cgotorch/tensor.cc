@@ -74,7 +74,8 @@ void fill_info(const at::Tensor &t, TensorInfo *info) {
   flag(t.is_neg(), TensorNeg);
   flag(t.is_quantized(), TensorQuantized);
   flag(p.is_wrapped_number(), TensorWrappedNumber);
-  if (p.device().is_cpu() && CUDAIsLoaded()) flag(t.is_pinned(), TensorPinned);
+  if (info->data != nullptr && p.device().is_cpu() && CUDAIsLoaded())
+    flag(t.is_pinned(), TensorPinned);
   info->flags = flags;
 }
 

@@ -921,19 +921,19 @@ const char *thunk__FusedAdamOut(void *p);
 const char *thunk__FusedAdamTensorLR(void *p);
 const char *thunk__FusedAdamTensorLR_(void *p);
 const char *thunk__FusedAdamTensorLROut(void *p);
-const char *thunk__FusedAdamw(void *p);
-const char *thunk__FusedAdamw_(void *p);
-const char *thunk__FusedAdamwOut(void *p);
-const char *thunk__FusedAdamwTensorLR(void *p);
-const char *thunk__FusedAdamwTensorLR_(void *p);
-const char *thunk__FusedAdamwTensorLROut(void *p);
+const char *thunk__FusedAdamW(void *p);
+const char *thunk__FusedAdamW_(void *p);
+const char *thunk__FusedAdamWOut(void *p);
+const char *thunk__FusedAdamWTensorLR(void *p);
+const char *thunk__FusedAdamWTensorLR_(void *p);
+const char *thunk__FusedAdamWTensorLROut(void *p);
 const char *thunk_FusedMovingAvgObsFakeQuant(void *p);
-const char *thunk__FusedSgd(void *p);
-const char *thunk__FusedSgd_(void *p);
-const char *thunk__FusedSgdOut(void *p);
-const char *thunk__FusedSgdTensorLR(void *p);
-const char *thunk__FusedSgdTensorLR_(void *p);
-const char *thunk__FusedSgdTensorLROut(void *p);
+const char *thunk__FusedSGD(void *p);
+const char *thunk__FusedSGD_(void *p);
+const char *thunk__FusedSGDOut(void *p);
+const char *thunk__FusedSGDTensorLR(void *p);
+const char *thunk__FusedSGDTensorLR_(void *p);
+const char *thunk__FusedSGDTensorLROut(void *p);
 const char *thunk_Gather(void *p);
 const char *thunk_GatherBackward(void *p);
 const char *thunk_GatherOut(void *p);
@@ -3458,19 +3458,19 @@ const Thunk thunks[] = {
     thunk__FusedAdamTensorLR,
     thunk__FusedAdamTensorLR_,
     thunk__FusedAdamTensorLROut,
-    thunk__FusedAdamw,
-    thunk__FusedAdamw_,
-    thunk__FusedAdamwOut,
-    thunk__FusedAdamwTensorLR,
-    thunk__FusedAdamwTensorLR_,
-    thunk__FusedAdamwTensorLROut,
+    thunk__FusedAdamW,
+    thunk__FusedAdamW_,
+    thunk__FusedAdamWOut,
+    thunk__FusedAdamWTensorLR,
+    thunk__FusedAdamWTensorLR_,
+    thunk__FusedAdamWTensorLROut,
     thunk_FusedMovingAvgObsFakeQuant,
-    thunk__FusedSgd,
-    thunk__FusedSgd_,
-    thunk__FusedSgdOut,
-    thunk__FusedSgdTensorLR,
-    thunk__FusedSgdTensorLR_,
-    thunk__FusedSgdTensorLROut,
+    thunk__FusedSGD,
+    thunk__FusedSGD_,
+    thunk__FusedSGDOut,
+    thunk__FusedSGDTensorLR,
+    thunk__FusedSGDTensorLR_,
+    thunk__FusedSGDTensorLROut,
     thunk_Gather,
     thunk_GatherBackward,
     thunk_GatherOut,

@@ -128,7 +128,7 @@ var dtypes = [dtypeEnd]struct {
 	Int5:           {"int5", 1, classInt, true},
 	Int6:           {"int6", 1, classInt, true},
 	Int7:           {"int7", 1, classInt, true},
-	Float8E8M0FNU:  {"float8_e8m0fnu", 1, classFloat, true},
+	Float8E8M0FNU:  {"float8_e8m0fnu", 1, classFloat, false},
 	Float4E2M1FNx2: {"float4_e2m1fn_x2", 1, classFloat, true},
 	BComplex32:     {"bcomplex32", 4, classComplex, true},
 }

@@ -148,7 +148,7 @@ func TestForeignExceptions(t *testing.T) {
 		"oom":       "OutOfMemoryError: from c10",
 		"otherwise": "RuntimeError: unknown",
 	} {
-		before := gotorch.MemoryStats().LiveHandles
+		before := live()
 		err := gotorch.Try0(func() { gotorch.Call("gotorch_test::throws", "", what) })
 		var e *gotorch.Error
 		if !errors.As(err, &e) || string(e.Kind)+": "+e.Msg != want {

@@ -156,7 +156,7 @@ var dead struct {
 	handles []unsafe.Pointer
 	timer   *time.Timer
 	drained atomic.Uint32 // counts drainSome
-	seen    uint32        // drained when the timer ran last
+	seen    atomic.Uint32 // drained when the timer ran last
 }
 
 // attention is not zero when a call has more to do than to call.
@@ -184,12 +184,12 @@ func deadArrived() {
 }
 
 func drainIdle() {
-	if n := dead.drained.Load(); n != dead.seen {
-		dead.seen = n
-		if attention.Load()&attentionDead != 0 {
-			dead.timer.Reset(deadAge)
-			return
-		}
+	if n := dead.drained.Load(); dead.seen.Swap(n) != n {
+		// Somebody computes.
+		dead.mutex.Lock()
+		dead.timer.Reset(deadAge)
+		dead.mutex.Unlock()
+		return
 	}
 	drainAll()
 }

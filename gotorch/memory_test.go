@@ -76,6 +76,7 @@ func TestTensorsInUseSurviveCollection(t *testing.T) {
 }
 
 func TestCloseFreesAtOnce(t *testing.T) {
+	gotorch.Collect()
 	base := gotorch.MemoryStats().NativeBytes
 	big := gotorch.Zeros([]int64{1 << 20})
 	if grown := gotorch.MemoryStats().NativeBytes - base; grown < 4<<20 {

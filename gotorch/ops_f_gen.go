@@ -9198,17 +9198,17 @@ func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSt
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// FusedAdamwOptions are the arguments of [FusedAdamw] that have defaults.
-type FusedAdamwOptions struct {
+// FusedAdamWOptions are the arguments of [FusedAdamW] that have defaults.
+type FusedAdamWOptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedAdamw takes one AdamW step for a whole list of parameters in one kernel, with weight decay
+// FusedAdamW takes one AdamW step for a whole list of parameters in one kernel, with weight decay
 // apart from the gradients.
 //
 //	_fused_adamw(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)
-func FusedAdamw(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamwOptions) (selfOut []Tensor, gradsOut []Tensor, expAvgsOut []Tensor, expAvgSqsOut []Tensor, maxExpAvgSqsOut []Tensor) {
+func FusedAdamW(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWOptions) (selfOut []Tensor, gradsOut []Tensor, expAvgsOut []Tensor, expAvgSqsOut []Tensor, maxExpAvgSqsOut []Tensor) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9238,16 +9238,16 @@ func FusedAdamw(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 		r3              outTensors
 		r4              outTensors
 	}
-	var opt FusedAdamwOptions
+	var opt FusedAdamWOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamw, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamw, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamw, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamw, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamw, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamw, "state_steps")
+	blk.self, blk.selfLen = handles(self, opFusedAdamW, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedAdamW, "grads")
+	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamW, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamW, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamW, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamW, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -9255,9 +9255,9 @@ func FusedAdamw(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamw, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamw, "found_inf")
-	call(opFusedAdamw, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedAdamW, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamW, "found_inf")
+	call(opFusedAdamW, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(expAvgs))
@@ -9269,17 +9269,17 @@ func FusedAdamw(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope), newTensors(&blk.r4, blk.scope)
 }
 
-// FusedAdamw_Options are the arguments of [FusedAdamw_] that have defaults.
-type FusedAdamw_Options struct {
+// FusedAdamW_Options are the arguments of [FusedAdamW_] that have defaults.
+type FusedAdamW_Options struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedAdamw_ takes one AdamW step for a whole list of parameters in one kernel, with weight decay
+// FusedAdamW_ takes one AdamW step for a whole list of parameters in one kernel, with weight decay
 // apart from the gradients, in place.
 //
 //	_fused_adamw_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdamw_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamw_Options) {
+func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamW_Options) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9304,16 +9304,16 @@ func FusedAdamw_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 		gradScale       unsafe.Pointer
 		foundInf        unsafe.Pointer
 	}
-	var opt FusedAdamw_Options
+	var opt FusedAdamW_Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamw_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamw_, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamw_, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamw_, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamw_, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamw_, "state_steps")
+	blk.self, blk.selfLen = handles(self, opFusedAdamW_, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedAdamW_, "grads")
+	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamW_, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamW_, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamW_, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamW_, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -9321,9 +9321,9 @@ func FusedAdamw_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamw_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamw_, "found_inf")
-	call(opFusedAdamw_, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedAdamW_, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamW_, "found_inf")
+	call(opFusedAdamW_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(expAvgs))
@@ -9334,17 +9334,17 @@ func FusedAdamw_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdamwOutOptions are the arguments of [FusedAdamwOut] that have defaults.
-type FusedAdamwOutOptions struct {
+// FusedAdamWOutOptions are the arguments of [FusedAdamWOut] that have defaults.
+type FusedAdamWOutOptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedAdamwOut takes one AdamW step for a whole list of parameters in one kernel, with weight
+// FusedAdamWOut takes one AdamW step for a whole list of parameters in one kernel, with weight
 // decay apart from the gradients, into out.
 //
 //	_fused_adamw.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdamwOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamwOutOptions) {
+func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWOutOptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9371,16 +9371,16 @@ func FusedAdamwOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 		out             unsafe.Pointer
 		outLen          int64
 	}
-	var opt FusedAdamwOutOptions
+	var opt FusedAdamWOutOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamwOut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamwOut, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamwOut, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamwOut, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamwOut, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamwOut, "state_steps")
+	blk.self, blk.selfLen = handles(self, opFusedAdamWOut, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWOut, "grads")
+	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWOut, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWOut, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWOut, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWOut, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -9388,10 +9388,10 @@ func FusedAdamwOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamwOut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamwOut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdamwOut, "out")
-	call(opFusedAdamwOut, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWOut, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWOut, "found_inf")
+	blk.out, blk.outLen = handles(out, opFusedAdamWOut, "out")
+	call(opFusedAdamWOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(expAvgs))
@@ -9403,17 +9403,17 @@ func FusedAdamwOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// FusedAdamwTensorLROptions are the arguments of [FusedAdamwTensorLR] that have defaults.
-type FusedAdamwTensorLROptions struct {
+// FusedAdamWTensorLROptions are the arguments of [FusedAdamWTensorLR] that have defaults.
+type FusedAdamWTensorLROptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedAdamwTensorLR takes one AdamW step for a whole list of parameters in one kernel, with
+// FusedAdamWTensorLR takes one AdamW step for a whole list of parameters in one kernel, with
 // weight decay apart from the gradients.
 //
 //	_fused_adamw.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)
-func FusedAdamwTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamwTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, expAvgsOut []Tensor, expAvgSqsOut []Tensor, maxExpAvgSqsOut []Tensor) {
+func FusedAdamWTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, expAvgsOut []Tensor, expAvgSqsOut []Tensor, maxExpAvgSqsOut []Tensor) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9443,26 +9443,26 @@ func FusedAdamwTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 		r3              outTensors
 		r4              outTensors
 	}
-	var opt FusedAdamwTensorLROptions
+	var opt FusedAdamWTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamwTensorLR, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamwTensorLR, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamwTensorLR, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamwTensorLR, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamwTensorLR, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamwTensorLR, "state_steps")
-	blk.lr = lr.handle(opFusedAdamwTensorLR, "lr")
+	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLR, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWTensorLR, "grads")
+	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWTensorLR, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWTensorLR, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWTensorLR, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWTensorLR, "state_steps")
+	blk.lr = lr.handle(opFusedAdamWTensorLR, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamwTensorLR, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamwTensorLR, "found_inf")
-	call(opFusedAdamwTensorLR, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWTensorLR, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWTensorLR, "found_inf")
+	call(opFusedAdamWTensorLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(expAvgs))
@@ -9475,17 +9475,17 @@ func FusedAdamwTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope), newTensors(&blk.r4, blk.scope)
 }
 
-// FusedAdamwTensorLR_Options are the arguments of [FusedAdamwTensorLR_] that have defaults.
-type FusedAdamwTensorLR_Options struct {
+// FusedAdamWTensorLR_Options are the arguments of [FusedAdamWTensorLR_] that have defaults.
+type FusedAdamWTensorLR_Options struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedAdamwTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
+// FusedAdamWTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
 // weight decay apart from the gradients, in place.
 //
 //	_fused_adamw_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdamwTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamwTensorLR_Options) {
+func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWTensorLR_Options) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9510,26 +9510,26 @@ func FusedAdamwTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 		gradScale       unsafe.Pointer
 		foundInf        unsafe.Pointer
 	}
-	var opt FusedAdamwTensorLR_Options
+	var opt FusedAdamWTensorLR_Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamwTensorLR_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamwTensorLR_, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamwTensorLR_, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamwTensorLR_, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamwTensorLR_, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamwTensorLR_, "state_steps")
-	blk.lr = lr.handle(opFusedAdamwTensorLR_, "lr")
+	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLR_, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWTensorLR_, "grads")
+	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWTensorLR_, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWTensorLR_, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWTensorLR_, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWTensorLR_, "state_steps")
+	blk.lr = lr.handle(opFusedAdamWTensorLR_, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamwTensorLR_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamwTensorLR_, "found_inf")
-	call(opFusedAdamwTensorLR_, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWTensorLR_, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWTensorLR_, "found_inf")
+	call(opFusedAdamWTensorLR_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(expAvgs))
@@ -9541,17 +9541,17 @@ func FusedAdamwTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdamwTensorLROutOptions are the arguments of [FusedAdamwTensorLROut] that have defaults.
-type FusedAdamwTensorLROutOptions struct {
+// FusedAdamWTensorLROutOptions are the arguments of [FusedAdamWTensorLROut] that have defaults.
+type FusedAdamWTensorLROutOptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedAdamwTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
+// FusedAdamWTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
 // weight decay apart from the gradients, into out.
 //
 //	_fused_adamw.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdamwTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamwTensorLROutOptions) {
+func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWTensorLROutOptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9578,27 +9578,27 @@ func FusedAdamwTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateS
 		out             unsafe.Pointer
 		outLen          int64
 	}
-	var opt FusedAdamwTensorLROutOptions
+	var opt FusedAdamWTensorLROutOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamwTensorLROut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamwTensorLROut, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamwTensorLROut, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamwTensorLROut, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamwTensorLROut, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamwTensorLROut, "state_steps")
-	blk.lr = lr.handle(opFusedAdamwTensorLROut, "lr")
+	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLROut, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWTensorLROut, "grads")
+	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWTensorLROut, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWTensorLROut, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWTensorLROut, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWTensorLROut, "state_steps")
+	blk.lr = lr.handle(opFusedAdamWTensorLROut, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamwTensorLROut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamwTensorLROut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdamwTensorLROut, "out")
-	call(opFusedAdamwTensorLROut, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWTensorLROut, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWTensorLROut, "found_inf")
+	blk.out, blk.outLen = handles(out, opFusedAdamWTensorLROut, "out")
+	call(opFusedAdamWTensorLROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(expAvgs))
@@ -9667,17 +9667,17 @@ func FusedMovingAvgObsFakeQuant(self, observerOn, fakeQuantOn, runningMin, runni
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FusedSgdOptions are the arguments of [FusedSgd] that have defaults.
-type FusedSgdOptions struct {
+// FusedSGDOptions are the arguments of [FusedSGD] that have defaults.
+type FusedSGDOptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedSgd takes one step of stochastic gradient descent, with momentum if asked, for a whole list
+// FusedSGD takes one step of stochastic gradient descent, with momentum if asked, for a whole list
 // of parameters in one kernel.
 //
 //	_fused_sgd(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] momentum_buffer_list_out)
-func FusedSgd(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSgdOptions) (selfOut []Tensor, gradsOut []Tensor, momentumBufferListOut []Tensor) {
+func FusedSGD(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDOptions) (selfOut []Tensor, gradsOut []Tensor, momentumBufferListOut []Tensor) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9699,13 +9699,13 @@ func FusedSgd(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 		r1                    outTensors
 		r2                    outTensors
 	}
-	var opt FusedSgdOptions
+	var opt FusedSGDOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSgd, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSgd, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSgd, "momentum_buffer_list")
+	blk.self, blk.selfLen = handles(self, opFusedSGD, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedSGD, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGD, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
 	blk.lr = lr
@@ -9713,9 +9713,9 @@ func FusedSgd(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSgd, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSgd, "found_inf")
-	call(opFusedSgd, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedSGD, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedSGD, "found_inf")
+	call(opFusedSGD, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(momentumBufferList))
@@ -9724,17 +9724,17 @@ func FusedSgd(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope)
 }
 
-// FusedSgd_Options are the arguments of [FusedSgd_] that have defaults.
-type FusedSgd_Options struct {
+// FusedSGD_Options are the arguments of [FusedSGD_] that have defaults.
+type FusedSGD_Options struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedSgd_ takes one step of stochastic gradient descent, with momentum if asked, for a whole
+// FusedSGD_ takes one step of stochastic gradient descent, with momentum if asked, for a whole
 // list of parameters in one kernel, in place.
 //
 //	_fused_sgd_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedSgd_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSgd_Options) {
+func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGD_Options) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9753,13 +9753,13 @@ func FusedSgd_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 		gradScale             unsafe.Pointer
 		foundInf              unsafe.Pointer
 	}
-	var opt FusedSgd_Options
+	var opt FusedSGD_Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSgd_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSgd_, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSgd_, "momentum_buffer_list")
+	blk.self, blk.selfLen = handles(self, opFusedSGD_, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedSGD_, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGD_, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
 	blk.lr = lr
@@ -9767,9 +9767,9 @@ func FusedSgd_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSgd_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSgd_, "found_inf")
-	call(opFusedSgd_, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedSGD_, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedSGD_, "found_inf")
+	call(opFusedSGD_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(momentumBufferList))
@@ -9777,17 +9777,17 @@ func FusedSgd_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedSgdOutOptions are the arguments of [FusedSgdOut] that have defaults.
-type FusedSgdOutOptions struct {
+// FusedSGDOutOptions are the arguments of [FusedSGDOut] that have defaults.
+type FusedSGDOutOptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedSgdOut takes one step of stochastic gradient descent, with momentum if asked, for a whole
+// FusedSGDOut takes one step of stochastic gradient descent, with momentum if asked, for a whole
 // list of parameters in one kernel, into out.
 //
 //	_fused_sgd.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedSgdOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSgdOutOptions) {
+func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDOutOptions) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9808,13 +9808,13 @@ func FusedSgdOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 		out                   unsafe.Pointer
 		outLen                int64
 	}
-	var opt FusedSgdOutOptions
+	var opt FusedSGDOutOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSgdOut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSgdOut, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSgdOut, "momentum_buffer_list")
+	blk.self, blk.selfLen = handles(self, opFusedSGDOut, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedSGDOut, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDOut, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
 	blk.lr = lr
@@ -9822,10 +9822,10 @@ func FusedSgdOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSgdOut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSgdOut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedSgdOut, "out")
-	call(opFusedSgdOut, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedSGDOut, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDOut, "found_inf")
+	blk.out, blk.outLen = handles(out, opFusedSGDOut, "out")
+	call(opFusedSGDOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(momentumBufferList))
@@ -9834,17 +9834,17 @@ func FusedSgdOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// FusedSgdTensorLROptions are the arguments of [FusedSgdTensorLR] that have defaults.
-type FusedSgdTensorLROptions struct {
+// FusedSGDTensorLROptions are the arguments of [FusedSGDTensorLR] that have defaults.
+type FusedSGDTensorLROptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedSgdTensorLR takes one step of stochastic gradient descent, with momentum if asked, for a
+// FusedSGDTensorLR takes one step of stochastic gradient descent, with momentum if asked, for a
 // whole list of parameters in one kernel.
 //
 //	_fused_sgd.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] momentum_buffer_list_out)
-func FusedSgdTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSgdTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, momentumBufferListOut []Tensor) {
+func FusedSGDTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, momentumBufferListOut []Tensor) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9866,23 +9866,23 @@ func FusedSgdTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, mom
 		r1                    outTensors
 		r2                    outTensors
 	}
-	var opt FusedSgdTensorLROptions
+	var opt FusedSGDTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSgdTensorLR, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSgdTensorLR, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSgdTensorLR, "momentum_buffer_list")
+	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLR, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedSGDTensorLR, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDTensorLR, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
-	blk.lr = lr.handle(opFusedSgdTensorLR, "lr")
+	blk.lr = lr.handle(opFusedSGDTensorLR, "lr")
 	blk.dampening = dampening
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSgdTensorLR, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSgdTensorLR, "found_inf")
-	call(opFusedSgdTensorLR, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedSGDTensorLR, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDTensorLR, "found_inf")
+	call(opFusedSGDTensorLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(momentumBufferList))
@@ -9892,17 +9892,17 @@ func FusedSgdTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, mom
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope)
 }
 
-// FusedSgdTensorLR_Options are the arguments of [FusedSgdTensorLR_] that have defaults.
-type FusedSgdTensorLR_Options struct {
+// FusedSGDTensorLR_Options are the arguments of [FusedSGDTensorLR_] that have defaults.
+type FusedSGDTensorLR_Options struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedSgdTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
+// FusedSGDTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
 // whole list of parameters in one kernel, in place.
 //
 //	_fused_sgd_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedSgdTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSgdTensorLR_Options) {
+func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDTensorLR_Options) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9921,23 +9921,23 @@ func FusedSgdTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 		gradScale             unsafe.Pointer
 		foundInf              unsafe.Pointer
 	}
-	var opt FusedSgdTensorLR_Options
+	var opt FusedSGDTensorLR_Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSgdTensorLR_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSgdTensorLR_, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSgdTensorLR_, "momentum_buffer_list")
+	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLR_, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedSGDTensorLR_, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDTensorLR_, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
-	blk.lr = lr.handle(opFusedSgdTensorLR_, "lr")
+	blk.lr = lr.handle(opFusedSGDTensorLR_, "lr")
 	blk.dampening = dampening
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSgdTensorLR_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSgdTensorLR_, "found_inf")
-	call(opFusedSgdTensorLR_, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedSGDTensorLR_, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDTensorLR_, "found_inf")
+	call(opFusedSGDTensorLR_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(momentumBufferList))
@@ -9946,17 +9946,17 @@ func FusedSgdTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedSgdTensorLROutOptions are the arguments of [FusedSgdTensorLROut] that have defaults.
-type FusedSgdTensorLROutOptions struct {
+// FusedSGDTensorLROutOptions are the arguments of [FusedSGDTensorLROut] that have defaults.
+type FusedSGDTensorLROutOptions struct {
 	GradScale Tensor // default: none
 	FoundInf  Tensor // default: none
 }
 
-// FusedSgdTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for a
+// FusedSGDTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for a
 // whole list of parameters in one kernel, into out.
 //
 //	_fused_sgd.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedSgdTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSgdTensorLROutOptions) {
+func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDTensorLROutOptions) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9977,24 +9977,24 @@ func FusedSgdTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, 
 		out                   unsafe.Pointer
 		outLen                int64
 	}
-	var opt FusedSgdTensorLROutOptions
+	var opt FusedSGDTensorLROutOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSgdTensorLROut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSgdTensorLROut, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSgdTensorLROut, "momentum_buffer_list")
+	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLROut, "self")
+	blk.grads, blk.gradsLen = handles(grads, opFusedSGDTensorLROut, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDTensorLROut, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
-	blk.lr = lr.handle(opFusedSgdTensorLROut, "lr")
+	blk.lr = lr.handle(opFusedSGDTensorLROut, "lr")
 	blk.dampening = dampening
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSgdTensorLROut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSgdTensorLROut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedSgdTensorLROut, "out")
-	call(opFusedSgdTensorLROut, unsafe.Pointer(&blk))
+	blk.gradScale = opt.GradScale.optHandle(opFusedSGDTensorLROut, "grad_scale")
+	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDTensorLROut, "found_inf")
+	blk.out, blk.outLen = handles(out, opFusedSGDTensorLROut, "out")
+	call(opFusedSGDTensorLROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
 	runtime.KeepAlive(unsafe.SliceData(momentumBufferList))

@@ -4,7 +4,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "34e6f4103b3ccc8d"
+const apiHash = "2890e79903120025"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
@@ -926,19 +926,19 @@ const (
 	opFusedAdamTensorLR
 	opFusedAdamTensorLR_
 	opFusedAdamTensorLROut
-	opFusedAdamw
-	opFusedAdamw_
-	opFusedAdamwOut
-	opFusedAdamwTensorLR
-	opFusedAdamwTensorLR_
-	opFusedAdamwTensorLROut
+	opFusedAdamW
+	opFusedAdamW_
+	opFusedAdamWOut
+	opFusedAdamWTensorLR
+	opFusedAdamWTensorLR_
+	opFusedAdamWTensorLROut
 	opFusedMovingAvgObsFakeQuant
-	opFusedSgd
-	opFusedSgd_
-	opFusedSgdOut
-	opFusedSgdTensorLR
-	opFusedSgdTensorLR_
-	opFusedSgdTensorLROut
+	opFusedSGD
+	opFusedSGD_
+	opFusedSGDOut
+	opFusedSGDTensorLR
+	opFusedSGDTensorLR_
+	opFusedSGDTensorLROut
 	opGather
 	opGatherBackward
 	opGatherOut

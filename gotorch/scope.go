@@ -79,6 +79,19 @@ func Scope0(fn func(s *ScopeHandle)) {
 	fn(s)
 }
 
+// Unscoped runs fn as if no scope were around it: what fn makes is left to the collector. It is for
+// state that is first made while a caller's scope is open and outlives it, such as a cache or an
+// optimiser's averages.
+func Unscoped(fn func()) {
+	runtime.LockOSThread()
+	outer := (*ScopeHandle)(C.cgotorch_scope_enter(0))
+	defer func() {
+		C.cgotorch_scope_leave(outer.asInt(), nil, 0)
+		runtime.UnlockOSThread()
+	}()
+	fn()
+}
+
 // Keep spares tensors from being freed at the end of the scope. They belong to the outer scope then,
 // or to the collector where there is none. Tensors from elsewhere are left as they are.
 func (s *ScopeHandle) Keep(tensors ...Tensor) {

@@ -22,7 +22,7 @@ func ExampleScope() {
 
 func TestScopeFreesAllButTheResult(t *testing.T) {
 	a := gotorch.Ones([]int64{2, 2})
-	before := gotorch.MemoryStats().LiveHandles
+	before := live()
 	var inside []gotorch.Tensor
 	y := gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
 		for range 100 {
@@ -45,6 +45,7 @@ func TestScopeFreesAllButTheResult(t *testing.T) {
 
 func TestScopeFreesBigTensorsAndGraphs(t *testing.T) {
 	w := leaf(1, 2, 3)
+	gotorch.Collect()
 	before := gotorch.MemoryStats()
 	var big, graph gotorch.Tensor
 	kept := gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
@@ -137,7 +138,7 @@ func TestScopeKeep(t *testing.T) {
 
 func TestScopesNest(t *testing.T) {
 	a := gotorch.Ones([]int64{2})
-	before := gotorch.MemoryStats().LiveHandles
+	before := live()
 	var innerSmall, innerBig, lost gotorch.Tensor
 	outer := gotorch.Scope(func(outer *gotorch.ScopeHandle) gotorch.Tensor {
 		first := a.Add(a)
@@ -190,7 +191,7 @@ func TestScopeKeepsManyOfMany(t *testing.T) {
 
 func TestScopeFreesWhenItsFunctionPanics(t *testing.T) {
 	a := gotorch.Ones([]int64{2, 3})
-	before := gotorch.MemoryStats().LiveHandles
+	before := live()
 	var x gotorch.Tensor
 	err := gotorch.Try0(func() {
 		gotorch.Scope0(func(*gotorch.ScopeHandle) {

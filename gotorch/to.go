@@ -41,7 +41,8 @@ func (a ToOptions) to(o *ToOptions) {
 
 // To returns t with another dtype, device, layout or memory format; given a Tensor, with that one's
 // dtype and device. Where nothing changes it returns t itself, unless ToOptions asks for a copy.
-// It panics with a RuntimeError if the device is not available.
+// It panics with a RuntimeError if the device is not available. Layouts with blocks need their size:
+// see [ToSparseBSR].
 //
 //	t.To(gotorch.Float64)
 //	t.To(gotorch.CUDA(0), gotorch.Float16)
@@ -59,15 +60,27 @@ func (t Tensor) To(args ...ToArg) Tensor {
 		return ToDType(t, o.DType)
 	}
 	i := t.info("To")
+	have := Layout(i.layout + 1)
 	same := !o.Copy && !o.PinMemory &&
 		(o.DType == 0 || o.DType == DType(i.dtype+1)) &&
 		(o.Device == 0 || sameDevice(o.Device, deviceOf(i.device))) &&
-		(o.Layout == 0 || o.Layout == Layout(i.layout+1)) &&
+		(o.Layout == 0 || o.Layout == have) &&
 		(o.MemoryFormat == 0 || o.MemoryFormat == PreserveFormat)
 	if same {
 		return t
 	}
-	return ToOptionsOf(t, ToOptionsOfOptions{DType: o.DType, Layout: o.Layout, Device: o.Device, PinMemory: o.PinMemory,
+	if o.Layout != 0 && o.Layout != have {
+		// PyTorch converts layouts by functions of their own.
+		args := ToOptions{o.DType, o.Device, 0, o.MemoryFormat, o.PinMemory, o.NonBlocking, false}
+		switch o.Layout {
+		case Strided:
+			return ToDense(t).To(args)
+		case MKLDNN:
+			return ToMKLDNN(t.To(args))
+		}
+		return ToSparse(t, ToSparseOptions{Layout: o.Layout}).To(args)
+	}
+	return ToOptionsOf(t, ToOptionsOfOptions{DType: o.DType, Device: o.Device, PinMemory: o.PinMemory,
 		NonBlocking: o.NonBlocking, Copy: o.Copy, MemoryFormat: o.MemoryFormat})
 }
 

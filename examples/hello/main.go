@@ -1,27 +1,35 @@
-// Hello finds the line through some points by gradient descent: a first program with gotorch.
+// Hello finds the line through some points: a first program with gotorch, and the plain form of a
+// training loop. The example digits shows the comfortable one.
 package main
 
 import (
 	"fmt"
+	"log"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/nn"
+	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/optim"
 )
 
 func main() {
-	x := gotorch.FromSlice([]float32{0, 1, 2, 3})
-	y := gotorch.FromSlice([]float32{1, 3, 5, 7})
+	x := gotorch.Rand([]int64{1000, 1})
+	y := x.MulScalar(2).AddScalar(1)
+	loader := data.NewLoader(data.NewTensorDataset(x, y), data.LoaderOptions{BatchSize: 20, Shuffle: true})
 
-	slope := gotorch.Zeros([]int64{1}, gotorch.TensorOptions{RequiresGrad: true})
-	offset := gotorch.Zeros([]int64{1}, gotorch.TensorOptions{RequiresGrad: true})
-	for range 500 {
-		loss := x.Mul(slope).Add(offset).Sub(y).Pow(2).Mean()
-		loss.Backward()
-		gotorch.NoGrad(func() {
-			for _, p := range []gotorch.Tensor{slope, offset} {
-				p.Sub_(p.Grad(), gotorch.Sub_Options{Alpha: 0.1})
-				p.SetGrad(gotorch.Tensor{})
+	model := nn.Linear(1, 1)
+	opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1})
+	for range 10 {
+		for batch, err := range loader.All() {
+			if err != nil {
+				log.Fatal(err)
 			}
-		})
+			loss := F.MSELoss(model.Forward(batch.Input), batch.Target)
+			loss.Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}
 	}
-	fmt.Printf("y = %.2f x + %.2f\n", gotorch.Item[float64](slope), gotorch.Item[float64](offset))
+	fmt.Printf("y = %.2f x + %.2f\n", gotorch.Item[float64](model.Weight), gotorch.Item[float64](model.Bias))
 }

@@ -248,7 +248,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 func (g *AdamGroup) fusedStep(l *adamLists) {
 	gotorch.ForeachAddScalar_(l.stepsTensor, 1)
 	if g.DecoupledWeightDecay {
-		gotorch.FusedAdamw_(l.params, l.grads, l.averages, l.squares, l.greatest, l.stepsTensor,
+		gotorch.FusedAdamW_(l.params, l.grads, l.averages, l.squares, l.greatest, l.stepsTensor,
 			g.LR, g.Betas[0], g.Betas[1], g.WeightDecay, g.Eps, g.AMSGrad, g.Maximize)
 	} else {
 		gotorch.FusedAdam_(l.params, l.grads, l.averages, l.squares, l.greatest, l.stepsTensor,

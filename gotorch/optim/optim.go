@@ -113,19 +113,9 @@ func step(fn func()) {
 	})
 }
 
-// remember returns what fn makes, which is to outlive every scope that the caller is in. It runs on a
-// goroutine of its own, where no scope is.
+// remember returns what fn makes, which is to outlive every scope that the caller is in.
 func remember(fn func() gotorch.Tensor) (t gotorch.Tensor) {
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		t, err = gotorch.Try(fn)
-	}()
-	<-done
-	if err != nil {
-		panic(err)
-	}
+	gotorch.Unscoped(func() { t = fn() })
 	return t
 }
 

@@ -169,7 +169,7 @@ func (g *SGDGroup) follow(grads []gotorch.Tensor, index []int) []gotorch.Tensor 
 
 func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 	if g.Momentum == 0 {
-		gotorch.FusedSgd_(params, grads, nil, g.WeightDecay, 0, g.LR, g.Dampening, g.Nesterov, g.Maximize, false)
+		gotorch.FusedSGD_(params, grads, nil, g.WeightDecay, 0, g.LR, g.Dampening, g.Nesterov, g.Maximize, false)
 		return
 	}
 	// The kernel wants all buffers to be fresh, or none.
@@ -190,7 +190,7 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 		for _, k := range places {
 			ps, gs, bs = append(ps, params[k]), append(gs, grads[k]), append(bs, g.buffers[index[k]])
 		}
-		gotorch.FusedSgd_(ps, gs, bs, g.WeightDecay, g.Momentum, g.LR, g.Dampening, g.Nesterov, g.Maximize, first)
+		gotorch.FusedSGD_(ps, gs, bs, g.WeightDecay, g.Momentum, g.LR, g.Dampening, g.Nesterov, g.Maximize, first)
 	}
 	run(old, false)
 	run(fresh, true)

@@ -380,17 +380,3 @@ func TestTenThousandStepsLeaveNothingBehind(t *testing.T) {
 	}
 	t.Logf("at most %d handles lived at a time", peak)
 }
-
-func Example() {
-	gotorch.ManualSeed(0)
-	x := gotorch.Randn([]int64{200, 2})
-	set := data.NewTensorDataset(x, x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64))
-
-	model := nn.Linear(2, 2)
-	opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.5})
-	loop := train.NewLoop(model, opt, F.CrossEntropy)
-	loop.OnEpoch(train.Validate(set, train.Accuracy))
-	history, err := loop.Run(context.Background(), data.NewLoader(set, data.LoaderOptions{BatchSize: 20, Shuffle: true}), train.Epochs(5))
-	fmt.Println(err, len(history.Losses), history.Last("val_accuracy") > 0.95)
-	// Output: <nil> 50 true
-}

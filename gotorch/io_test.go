@@ -1,0 +1,673 @@
+package gotorch_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/big"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gotorch.dev/gotorch"
+)
+
+// named is a few tensors of different kinds: a transposed view, one without dimensions, one without
+// elements, a wide and a narrow type.
+func named() map[string]gotorch.Tensor {
+	return map[string]gotorch.Tensor{
+		"weight":   gotorch.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 2, 3),
+		"view":     gotorch.FromSlice([]float64{1, 2, 3, 4, 5, 6}, 2, 3).Transpose(0, 1),
+		"scalar":   gotorch.FromScalar(int64(7)),
+		"empty":    ones(0, 3),
+		"bits":     gotorch.FromSlice([]bool{true, false, true}),
+		"half":     floats(1.5, float32(math.Inf(-1))).To(gotorch.BFloat16),
+		"":         gotorch.FromSlice([]complex64{1 - 2i}),
+		"é\"\\\n😀": gotorch.FromSlice([]uint16{65535}),
+	}
+}
+
+func sameTensors(t *testing.T, got, want map[string]gotorch.Tensor) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%d tensors, want %d", len(got), len(want))
+	}
+	for name, w := range want {
+		g, ok := got[name]
+		if !ok {
+			t.Errorf("%q is missing", name)
+			continue
+		}
+		if g.String() != w.Detach().String() || g.DType() != w.DType() || !reflect.DeepEqual(g.Shape(), w.Shape()) {
+			t.Errorf("%q is %v, want %v", name, g, w)
+		}
+	}
+}
+
+func TestSmokeTensorsInFiles(t *testing.T) {
+	for _, name := range []string{"m.safetensors", "m.pt", "m.pth", "m.bin", "m.ckpt"} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := gotorch.SaveTensors(path, named()); err != nil {
+			t.Fatal(err)
+		}
+		for _, mapped := range []bool{false, true} {
+			got, err := gotorch.LoadTensors(path, gotorch.LoadOptions{Map: mapped})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			sameTensors(t, got, named())
+		}
+		if left, _ := filepath.Glob(path + "*.part"); len(left) > 0 {
+			t.Error("left behind:", left)
+		}
+	}
+}
+
+func TestSafetensorsKeepMetadata(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	want := map[string]string{"format": "pt", "": "\x01é\"", "empty": ""}
+	if err := gotorch.SaveSafetensors(path, named(), want); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, metadata, err := gotorch.ParseSafetensors(data)
+	if err != nil || !reflect.DeepEqual(metadata, want) {
+		t.Error(metadata, err)
+	}
+	sameTensors(t, parsed, named())
+	loaded, metadata, err := gotorch.LoadSafetensors(path)
+	if err != nil || !reflect.DeepEqual(metadata, want) {
+		t.Error(metadata, err)
+	}
+	sameTensors(t, loaded, named())
+	if len(data)%8 != 0 && binary.LittleEndian.Uint64(data)%8 != 0 {
+		t.Error("the header is not padded")
+	}
+}
+
+func TestEveryDTypeInFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	for d := gotorch.Uint8; d <= gotorch.Float4E2M1FNx2; d++ {
+		if d.IsQuantized() {
+			continue
+		}
+		raw := make([]byte, 4*d.Size())
+		for i := range raw {
+			raw[i] = byte(i % 2)
+		}
+		want := map[string]gotorch.Tensor{"t": gotorch.FromRaw(raw, d, 2, 2)}
+		check := func(got map[string]gotorch.Tensor, err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(d, err)
+				return
+			}
+			if g := got["t"]; g.DType() != d || !bytes.Equal(gotorch.RawData(g), raw) || fmt.Sprint(g.Shape()) != "[2 2]" {
+				t.Error(d, "came back as", g.DType(), g.Shape())
+			}
+		}
+		if err := gotorch.SaveTensors(path+".pt", want); err != nil {
+			t.Error(d, err)
+		} else {
+			check(gotorch.LoadTensors(path + ".pt"))
+		}
+		err := gotorch.SaveTensors(path+".safetensors", want)
+		if errors.Is(err, gotorch.NotImplementedError) {
+			continue // the format lacks the dtype; tests/test_files.py compares which ones those are
+		}
+		if err != nil {
+			t.Error(d, err)
+		} else {
+			check(gotorch.LoadTensors(path + ".safetensors"))
+		}
+	}
+}
+
+func TestSaveKeepsStructure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint.pt")
+	large := new(big.Int).Lsh(big.NewInt(-3), 100)
+	value := map[string]any{
+		"epoch": 3, "loss": 0.5, "name": "é", "done": true, "none": nil, "z": 1 + 2i, "bytes": []byte{0, 128, 255},
+		"dtype": gotorch.BFloat16, "device": gotorch.CUDA(1), "cpu": gotorch.CPU, "large": large, "seed": uint64(math.MaxUint64),
+		"low": math.MinInt64, "small": -1, "list": []any{1, "two", []float32{3}}, "tuple": gotorch.Tuple{1, gotorch.Tuple{}},
+		"state":  gotorch.Dict{{2, floats(1)}, {1, floats(2)}},
+		"sorted": map[int]string{2: "b", 1: "a"},
+		"tensor": gotorch.Tensor{},
+	}
+	if err := gotorch.Save(path, value); err != nil {
+		t.Fatal(err)
+	}
+	got, err := gotorch.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := got.(gotorch.Dict)
+	state := d.Get("state").(gotorch.Dict)
+	if state[0].Key != int64(2) || state.Get(int64(1)).(gotorch.Tensor).String() != "tensor([2.])" {
+		t.Error("state is", state)
+	}
+	want := map[string]any{
+		"epoch": int64(3), "loss": 0.5, "name": "é", "done": true, "none": nil, "z": 1 + 2i, "bytes": []byte{0, 128, 255},
+		"dtype": gotorch.BFloat16, "device": gotorch.CUDA(1), "cpu": gotorch.CPU, "large": large,
+		"seed": new(big.Int).SetUint64(math.MaxUint64), "low": int64(math.MinInt64), "small": int64(-1),
+		"list": []any{int64(1), "two", []any{3.0}}, "tuple": gotorch.Tuple{int64(1), gotorch.Tuple{}},
+		"sorted": gotorch.Dict{{int64(1), "a"}, {int64(2), "b"}}, "tensor": nil,
+	}
+	for key, w := range want {
+		if g := d.Get(key); !reflect.DeepEqual(g, w) {
+			t.Errorf("%s is %#v, want %#v", key, g, w)
+		}
+	}
+	if d[0].Key != "bytes" || len(d) != len(value) {
+		t.Error("the keys are not sorted, or not all there:", d)
+	}
+}
+
+func TestSaveKeepsSharedMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tied.pt")
+	w := gotorch.FromSlice([]float32{1, 2, 3, 4}, 2, 2)
+	if err := gotorch.Save(path, []gotorch.Tensor{w, w.Transpose(0, 1), w.Index(gotorch.At(1)), w.Detach().RequiresGrad_()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, mapped := range []bool{false, true} {
+		v, err := gotorch.Load(path, gotorch.LoadOptions{Map: mapped})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := v.([]any)
+		a, b, c := list[0].(gotorch.Tensor), list[1].(gotorch.Tensor), list[2].(gotorch.Tensor)
+		a.MulScalar_(10)
+		expect(t, b, "tensor([[10., 30.],\n        [20., 40.]])")
+		expect(t, c, "tensor([30., 40.])")
+		if !list[3].(gotorch.Tensor).RequiresGrad() || a.RequiresGrad() {
+			t.Error("requires_grad was lost")
+		}
+	}
+	// Writing to a mapped tensor changed no file.
+	v, err := gotorch.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, v.([]any)[0].(gotorch.Tensor), "tensor([[1., 2.],\n        [3., 4.]])")
+}
+
+func TestDecodeFromMemory(t *testing.T) {
+	var b bytes.Buffer
+	if err := gotorch.Encode(&b, "x", ones(2)); err != nil {
+		t.Fatal(err)
+	}
+	v, err := gotorch.Decode(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, v.(gotorch.Tensor), "tensor([1., 1.])")
+	if _, err := gotorch.Decode(bytes.NewReader(b.Bytes()), int64(b.Len()), gotorch.LoadOptions{Map: true}); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+	var again bytes.Buffer
+	if err := gotorch.Encode(&again, "x", ones(2)); err != nil || !bytes.Equal(b.Bytes(), again.Bytes()) {
+		t.Error("equal values make different files")
+	}
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := gotorch.Load(filepath.Join(dir, "none.pt")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	for _, name := range []string{"none.pt", "none.safetensors"} {
+		if _, err := gotorch.LoadTensors(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	if _, _, err := gotorch.LoadSafetensors(filepath.Join(dir, "none.safetensors")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	for _, err := range []error{
+		func() error { _, err := gotorch.Load(dir); return err }(),
+		func() error { _, err := gotorch.LoadTensors(dir); return err }(),
+		func() error { _, _, err := gotorch.LoadSafetensors(dir); return err }(),
+		gotorch.Save(dir, nil), gotorch.SaveSafetensors(dir, nil, nil),
+		gotorch.Save(filepath.Join(dir, "no", "such", "folder.pt"), nil),
+		gotorch.SaveSafetensors(filepath.Join(dir, "no", "such", "folder.safetensors"), nil, nil),
+	} {
+		if err == nil {
+			t.Error("no error")
+		}
+	}
+}
+
+func TestValuesThatCannotBeSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	closed := ones(1)
+	closed.Close()
+	endless := map[string]any{}
+	endless["self"] = endless
+	for text, value := range map[string]any{
+		"a value of type func() cannot be saved":     func() {},
+		"a value of type struct {} cannot be saved":  struct{}{},
+		"used after Close":                           closed,
+		"contains itself":                            endless,
+		"sparse, quantised, nested and meta tensors": ones(2).To(gotorch.Meta),
+		"a value is the zero DType":                  gotorch.DType(0),
+		"a value of type *int cannot be saved":       new(int),
+		"a value of type chan int cannot be saved":   []any{make(chan int)},
+		"nested and meta tensors cannot be saved":    ones(2, 2).ToSparse(),
+	} {
+		var e *gotorch.Error
+		if err := gotorch.Save(path+".pt", value); !errors.As(err, &e) || !strings.Contains(e.Msg, text) {
+			t.Errorf("got %v, want %s", err, text)
+		}
+	}
+	for text, value := range map[string]map[string]gotorch.Tensor{
+		"tensor 'x' is sparse":                                          {"x": ones(2, 2).ToSparse()},
+		"tensor 'x' is on the meta device":                              {"x": ones(2).To(gotorch.Meta)},
+		"used after Close":                                              {"x": closed},
+		"'tensors' is the zero Tensor":                                  {"x": {}},
+		"cannot be named '__metadata__'":                                {"__metadata__": ones(1)},
+		"contains a NUL byte":                                           {"a\x00b": ones(1)},
+		"has dtype ComplexDouble, which a safetensors file cannot hold": {"x": gotorch.FromSlice([]complex128{1})},
+	} {
+		var e *gotorch.Error
+		if err := gotorch.SaveTensors(path+".safetensors", value); !errors.As(err, &e) || !strings.Contains(e.Msg, text) {
+			t.Errorf("got %v, want %s", err, text)
+		}
+	}
+	if err := gotorch.SaveTensors(path+".xyz", nil); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
+		t.Error("left behind:", left)
+	}
+}
+
+// withFileLimit runs fn while no file may grow beyond n bytes, which fails as a full disk does.
+func withFileLimit(t *testing.T, n uint64, fn func()) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	fn()
+}
+
+func TestAFullDiskLeavesTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"m.pt", "m.safetensors"} {
+		path := filepath.Join(dir, name)
+		old := map[string]gotorch.Tensor{"x": ones(2)}
+		if err := gotorch.SaveTensors(path, old); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		withFileLimit(t, 4096, func() { err = gotorch.SaveTensors(path, map[string]gotorch.Tensor{"x": ones(100_000)}) })
+		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "file too large") {
+			t.Error(err)
+		}
+		got, err := gotorch.LoadTensors(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameTensors(t, got, old)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 2 {
+		t.Error("left behind:", files)
+	}
+	// A device that is always full.
+	if err := gotorch.Save("/dev/full", ones(100_000)); !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	if err := gotorch.SaveSafetensors("/dev/full", map[string]gotorch.Tensor{"x": ones(100_000)}, nil); !errors.Is(err, gotorch.OSError) || !strings.Contains(err.Error(), "No space left on device") {
+		t.Error(err)
+	}
+}
+
+func TestSavingKeepsLinksAndModes(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"m.pt", "m.safetensors"} {
+		path, link := filepath.Join(dir, name), filepath.Join(dir, "link-"+name)
+		if err := os.WriteFile(path, nil, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(name, link); err != nil {
+			t.Fatal(err)
+		}
+		if err := gotorch.SaveTensors(link, map[string]gotorch.Tensor{"x": ones(2)}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode() != 0o640 || info.Size() == 0 {
+			t.Error(info.Mode(), info.Size(), err)
+		}
+		if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			t.Error("the link was replaced", err)
+		}
+	}
+}
+
+// Files from anywhere ------------------------------------------------------------------------------------
+
+// safetensorsFile returns a file with this header and n bytes of data.
+func safetensorsFile(header string, n int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	return append(append(b, header...), make([]byte, n)...)
+}
+
+func TestMalformedSafetensors(t *testing.T) {
+	entry := func(s string) string { return `{"x":` + s + `}` }
+	for text, data := range map[string][]byte{
+		"too short":                    {1, 2, 3},
+		"header would be too large":    safetensorsFile("{}", 0)[:0:0],
+		"truncated in its header":      safetensorsFile(`{"x":1`, 0)[:9],
+		"expected '{' at byte 0":       safetensorsFile(` {}`, 0),
+		"expected the end":             safetensorsFile(`{}x`, 0),
+		"expected each name once":      safetensorsFile(`{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[1,2]}}`, 2),
+		"truncated in its data":        safetensorsFile(entry(`{"dtype":"U8","shape":[3],"data_offsets":[0,3]}`), 2),
+		"belongs to no tensor":         safetensorsFile(entry(`{"dtype":"U8","shape":[1],"data_offsets":[0,1]}`), 2),
+		"does not start where the":     safetensorsFile(entry(`{"dtype":"U8","shape":[1],"data_offsets":[1,2]}`), 2),
+		"'x' does not start where":     safetensorsFile(entry(`{"dtype":"U8","shape":[1],"data_offsets":[2,1]}`), 2),
+		"does not fit its shape":       safetensorsFile(entry(`{"dtype":"F32","shape":[1],"data_offsets":[0,2]}`), 2),
+		"is too large":                 safetensorsFile(entry(`{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}`), 0),
+		"'x' is too large":             safetensorsFile(entry(`{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}`), 0),
+		"which this torch lacks":       safetensorsFile(entry(`{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}`), 3),
+		"expected a smaller number":    safetensorsFile(entry(`{"dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1]}`), 1),
+		"expected an unsigned":         safetensorsFile(entry(`{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}`), 1),
+		"expected a shape":             safetensorsFile(entry(`{"dtype":"U8","shape":[`+strings.Repeat("1,", 70)+`1],"data_offsets":[0,1]}`), 1),
+		"expected each key once":       safetensorsFile(entry(`{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}`), 1),
+		"expected dtype, shape or":     safetensorsFile(entry(`{"dtype":"U8","size":[1],"data_offsets":[0,1]}`), 1),
+		"and data_offsets before":      safetensorsFile(entry(`{"dtype":"U8","data_offsets":[0,1]}`), 1),
+		"expected UTF-8":               safetensorsFile("{\"\xff\":1}", 0),
+		"expected the second half":     safetensorsFile(`{"\ud800x":1}`, 0),
+		"expected the first half":      safetensorsFile(`{"\udc00":1}`, 0),
+		"expected an escape":           safetensorsFile(`{"\x":1}`, 0),
+		"expected four hexadecimal":    safetensorsFile(`{"\u12g4":1}`, 0),
+		"expected a string without":    safetensorsFile(`{"\u0000":1}`, 0),
+		"expected no control":          safetensorsFile("{\"\n\":1}", 0),
+		"expected the end of a string": safetensorsFile(`{"abc`, 0),
+		`expected '"'`:                 safetensorsFile(`{"__metadata__":{"a":1}}`, 0),
+	} {
+		if text == "header would be too large" {
+			data = binary.LittleEndian.AppendUint64(nil, 100_000_001)
+		}
+		_, _, err := gotorch.ParseSafetensors(data)
+		var e *gotorch.Error
+		if !errors.As(err, &e) || e.Kind != gotorch.ValueError && e.Kind != gotorch.NotImplementedError || !strings.Contains(e.Msg, text) {
+			t.Errorf("got %v, want %s", err, text)
+		}
+		path := filepath.Join(t.TempDir(), "bad.safetensors")
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, mapped := range []bool{false, true} {
+			if _, _, err := gotorch.LoadSafetensors(path, gotorch.LoadOptions{Map: mapped}); err == nil {
+				t.Errorf("%s: loaded", text)
+			}
+		}
+	}
+	if got, _, err := gotorch.ParseSafetensors(safetensorsFile(`{}   `, 0)); err != nil || len(got) != 0 {
+		t.Error(got, err)
+	}
+	// Misaligned data is read all the same.
+	path := filepath.Join(t.TempDir(), "odd.safetensors")
+	data := safetensorsFile(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}}`, 5)
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := gotorch.LoadSafetensors(path, gotorch.LoadOptions{Map: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, got["b"], "tensor([0.])")
+}
+
+// encoded returns a file of Save.
+func encoded(t *testing.T, value any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := gotorch.Encode(&b, "m", value); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// repacked returns an archive with these records, in the folder m.
+func repacked(t *testing.T, records map[string]string, method uint16) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for name, data := range records {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: "m/" + name, Method: method})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+const (
+	storageRef = "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x02tQ"
+	rebuild    = "ctorch._utils\n_rebuild_tensor_v2\n("
+)
+
+func TestMalformedArchives(t *testing.T) {
+	whole := encoded(t, ones(2))
+	damaged := bytes.Clone(whole)
+	at := bytes.Index(damaged, []byte{0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f})
+	damaged[at] ^= 1
+	pkl := func(text string) []byte {
+		return repacked(t, map[string]string{"data.pkl": "\x80\x02" + text + ".", "data/0": "\x00\x00\x80\x3f\x00\x00\x80\x3f"}, zip.Store)
+	}
+	for _, c := range []struct {
+		want string
+		data []byte
+	}{
+		{"the file is none of torch.save's", []byte("GIF89a and so on")},
+		{"the file is none of torch.save's", nil},
+		{"truncated or damaged", whole[:len(whole)-30]},
+		{"before version 1.6", []byte{0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'}},
+		{"is a safetensors file", safetensorsFile(`{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}`, 1)},
+		{"checksum is wrong", damaged},
+		{"none of torch.save's", repacked(t, map[string]string{"readme": "hello"}, zip.Store)},
+		{"is compressed", repacked(t, map[string]string{"data.pkl": strings.Repeat("N", 100) + "."}, zip.Deflate)},
+		{"TorchScript", repacked(t, map[string]string{"data.pkl": "N.", "constants.pkl": "N."}, zip.Store)},
+		{`byte order "big"`, repacked(t, map[string]string{"data.pkl": "N.", "byteorder": "big"}, zip.Store)},
+		{"storage \"0\" is missing", repacked(t, map[string]string{"data.pkl": "\x80\x02" + storageRef + "."}, zip.Store)},
+
+		{"the pickle is truncated", repacked(t, map[string]string{"data.pkl": "\x80\x02N"}, zip.Store)},
+		{"asks for the Python object posix.system", pkl("cposix\nsystem\nX\x02\x00\x00\x00ls\x85R")},
+		{"asks for the Python object builtins.eval", pkl("c__builtin__\neval\n")},
+		{"asks for the Python object torch.load", pkl("ctorch\nload\n")},
+		{"of a kind that cannot be loaded (_rebuild_sparse_tensor)", pkl("ctorch._utils\n_rebuild_sparse_tensor\n")},
+		{"the file calls a string", pkl("X\x02\x00\x00\x00ls)R")},
+		{"refers to something that is no storage", pkl("NQ")},
+		{"a reference to a storage is malformed", pkl(strings.Replace(storageRef, "K\x02t", "Nt", 1))},
+		{"a storage has the type torch.float32", pkl(strings.Replace(storageRef, "FloatStorage", "float32", 1))},
+		{"storage \"0\" is truncated", pkl(strings.Replace(storageRef, "K\x02t", "K\x03t", 1))},
+		{"storage \"0\" is truncated", pkl(strings.Replace(storageRef, "K\x02t", "J\xff\xff\xff\xfft", 1))},
+		{"holds a quantised tensor", pkl(strings.Replace(storageRef, "FloatStorage", "QInt8Storage", 1))},
+		{"reaches outside its storage", pkl(rebuild + storageRef + "K\x00K\x03\x85K\x01\x85\x89NtR")},
+		{"reaches outside its storage", pkl(rebuild + storageRef + "K\x02K\x01\x85K\x01\x85\x89NtR")},
+		{"reaches outside its storage", pkl(rebuild + storageRef + "K\x00K\x02\x85K\x02\x85\x89NtR")},
+		{"a shape that is too large", pkl(rebuild + storageRef + "K\x00J\xff\xff\xff\x7fJ\xff\xff\xff\x7fJ\xff\xff\xff\x7f\x87K\x00K\x00K\x00\x87\x89NtR")},
+		{"a negative size or stride", pkl(rebuild + storageRef + "K\x00K\x02\x85J\xff\xff\xff\xff\x85\x89NtR")},
+		{"is called with the wrong arguments", pkl(rebuild + storageRef + "K\x00K\x02\x85)\x89NtR")},
+		{"is called with the wrong arguments", pkl(rebuild + "tR")},
+		{"floating point", pkl(rebuild + strings.Replace(storageRef, "FloatStorage", "IntStorage", 1) + "K\x00)\x29\x88NtR")},
+		{"the value contains itself", pkl("]q\x00h\x00a")},
+		{"nested too deeply", pkl(strings.Repeat("]", 1500) + strings.Repeat("a", 1499))},
+		{"is used before it is there", pkl("h\x05")},
+		{"too few values", pkl("a")},
+		{"too few values", pkl("(0")},
+		{"finds no mark", pkl("t")},
+		{"values are added to a", pkl("NNa")},
+		{"pairs are added to a", pkl("]NNs")},
+		{"a dict has a key of type", pkl("}]Ns")},
+		{"protocol 9 is not supported", pkl("\x80\x09N")},
+		{"instruction 'i' is not supported", pkl("(ios\nsystem\n")},
+		{"an integer is too large", pkl("\x8b\xff\xff\x00\x00" + strings.Repeat("\x01", 0xffff))},
+		{"a string is not UTF-8", pkl("X\x01\x00\x00\x00\xff")},
+		{"the pickle is truncated", pkl("X\xff\xff\xff\x7fabc")},
+		{"the pickle is truncated", pkl("\x8e\xff\xff\xff\xff\xff\xff\xff\xffabc")},
+		{"holds the Python object torch.Tensor", pkl("ctorch\nTensor\n")},
+		{"sets the state of a", pkl("]}b")},
+		{"unknown device", pkl("ctorch\ndevice\nX\x03\x00\x00\x00xyz\x85R")},
+	} {
+		_, err := gotorch.Decode(bytes.NewReader(c.data), int64(len(c.data)))
+		var e *gotorch.Error
+		if !errors.As(err, &e) || !strings.Contains(e.Msg, c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+	// Records that claim more than there is, and that lie upon each other.
+	v, err := gotorch.Decode(bytes.NewReader(damaged), int64(len(damaged)), gotorch.LoadOptions{IgnoreChecksums: true})
+	if err != nil || v.(gotorch.Tensor).Numel() != 2 {
+		t.Error("with IgnoreChecksums:", v, err)
+	}
+}
+
+func TestASmallFileCannotAskForMuchMemory(t *testing.T) {
+	// A list of a list of a list ..., each twice: 2^60 places, were it written out.
+	bomb := "\x80\x02]q\x00" + strings.Repeat("]q\x01(h\x00h\x00eq\x00", 60) + "."
+	data := repacked(t, map[string]string{"data.pkl": bomb}, zip.Store)
+	if _, err := gotorch.Decode(bytes.NewReader(data), int64(len(data))); err != nil {
+		t.Error(err)
+	}
+	// The same with tuples and with dicts.
+	bomb = "\x80\x02)q\x00" + strings.Repeat("h\x00h\x00\x86q\x00", 60) + "."
+	data = repacked(t, map[string]string{"data.pkl": bomb}, zip.Store)
+	if _, err := gotorch.Decode(bytes.NewReader(data), int64(len(data))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoadTensorsWantsADictOfTensors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.pt")
+	for _, value := range []any{ones(1), []gotorch.Tensor{ones(1)}, map[string]any{"x": 1}, map[int]gotorch.Tensor{1: ones(1)}} {
+		if err := gotorch.Save(path, value); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := gotorch.LoadTensors(path); !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "read it with Load") {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFilesLeaveNothing(t *testing.T) {
+	dir := t.TempDir()
+	leavesNothing(t, func() {
+		for _, name := range []string{"m.pt", "m.safetensors"} {
+			path := filepath.Join(dir, name)
+			for _, mapped := range []bool{false, true} {
+				if err := gotorch.SaveTensors(path, named()); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := gotorch.LoadTensors(path, gotorch.LoadOptions{Map: mapped}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Skip("this system does not list its memory maps: ", err)
+	}
+	if strings.Contains(string(maps), dir) {
+		t.Error("a file is still mapped")
+	}
+}
+
+// Fuzz tests: whatever the bytes, there is an error or a value, and memory follows the length.
+
+func FuzzParseSafetensors(f *testing.F) {
+	f.Add(safetensorsFile(`{"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"__metadata__":{"a":"b\u00e9"}}`, 8))
+	f.Add(safetensorsFile(`{"x":{"dtype":"F4","shape":[0,2],"data_offsets":[0,0]}}  `, 0))
+	f.Add(safetensorsFile(`{}`, 0))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tensors, _, err := gotorch.ParseSafetensors(data)
+		var e *gotorch.Error
+		if err != nil && !errors.As(err, &e) {
+			t.Fatal(err)
+		}
+		for _, x := range tensors {
+			if n := x.StorageBytes(); n > int64(len(data)) {
+				t.Fatalf("a tensor of %d bytes from %d", n, len(data))
+			}
+			x.Close()
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	var b bytes.Buffer
+	values := gotorch.Dict{
+		{"w", gotorch.FromSlice([]float32{1, 2, 3, 4}, 2, 2)}, {"n", 3}, {"l", []any{1.5, "x", nil, true, 2i}},
+		{"t", gotorch.Tuple{gotorch.BFloat16, gotorch.CPU}}, {"b", []byte{1}}, {int64(5), gotorch.FromSlice([]uint16{1})},
+	}
+	if err := gotorch.Encode(&b, "m", values); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = gotorch.Decode(bytes.NewReader(data), int64(len(data)), gotorch.LoadOptions{IgnoreChecksums: true})
+	})
+}
+
+// FuzzDecodePickle changes only what is inside of the archive, where a random change of the whole
+// seldom gets to.
+func FuzzDecodePickle(f *testing.F) {
+	f.Add([]byte("\x80\x02" + rebuild + storageRef + "K\x00K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR."))
+	f.Add([]byte("\x80\x02}q\x00(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00b]q\x01(K\x02\x88Neu}X\x09\x00\x00\x00_metadata}sb."))
+	f.Add([]byte("\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00\x8c\x05torch\x94\x8c\x04Size\x94\x93\x94K\x02\x85\x85R\x8f(K\x01\x90C\x01a\x86."))
+	f.Fuzz(func(t *testing.T, pkl []byte) {
+		data := repacked(t, map[string]string{"data.pkl": string(pkl), "data/0": "12345678"}, zip.Store)
+		_, _ = gotorch.Decode(bytes.NewReader(data), int64(len(data)))
+	})
+}
+
+func ExampleSaveTensors() {
+	path := filepath.Join(os.TempDir(), "example.safetensors")
+	defer os.Remove(path)
+	if err := gotorch.SaveTensors(path, map[string]gotorch.Tensor{"bias": gotorch.FromSlice([]float32{1, 2})}); err != nil {
+		panic(err)
+	}
+	tensors, err := gotorch.LoadTensors(path)
+	fmt.Println(tensors["bias"], err)
+	// Output: tensor([1., 2.]) <nil>
+}
+
+func ExampleSave() {
+	path := filepath.Join(os.TempDir(), "example.pt")
+	defer os.Remove(path)
+	checkpoint := map[string]any{"epoch": 3, "model": map[string]gotorch.Tensor{"bias": gotorch.FromSlice([]float32{1, 2})}}
+	if err := gotorch.Save(path, checkpoint); err != nil {
+		panic(err)
+	}
+	v, err := gotorch.Load(path)
+	d := v.(gotorch.Dict)
+	fmt.Println(d.Get("epoch"), d.Get("model").(gotorch.Dict).Get("bias"), err)
+	// Output: 3 tensor([1., 2.]) <nil>
+}
