@@ -22,9 +22,7 @@ int64_t now(clockid_t clock) {
 
 using Case = std::function<void(int64_t)>;
 
-at::Tensor param(at::IntArrayRef size) {
-  return (at::randn(size) * 0.05).requires_grad_(true);
-}
+at::Tensor param(at::IntArrayRef size) { return (at::randn(size) * 0.05).requires_grad_(true); }
 
 void sgd(std::vector<at::Tensor> &params, double lr) {
   c10::AutoGradMode off(false);

@@ -1,8 +1,8 @@
 // autograd.cc: gradients, hooks, and nodes of the graph whose backward is a callback. Everything
 // that needs the engine's headers is in this file, because they take seconds to compile.
 //
-// torch before 2.14 holds nodes by std::shared_ptr, later ones by intrusive_ptr, and a few functions
-// have one argument more or less. The code asks for what there is with `requires`.
+// torch before 2.14 holds nodes by std::shared_ptr, later ones by intrusive_ptr, and a few
+// functions have one argument more or less. The code asks for what there is with `requires`.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -334,9 +334,10 @@ Impls impls(const Tensor *t, int64_t n, const char *name) {
   return out;
 }
 
-// The tensor that takes output's place in the graph: another one on the same memory, so that handles
-// which the caller made while computing never become part of the graph, and with it of reference
-// cycles that no garbage collector sees. Inputs and views have a place in the graph already.
+// The tensor that takes output's place in the graph: another one on the same memory, so that
+// handles which the caller made while computing never become part of the graph, and with it of
+// reference cycles that no garbage collector sees. Inputs and views have a place in the graph
+// already.
 const at::Tensor &output_alias(const at::Tensor &output, const ag::variable_list &inputs,
                                std::unordered_map<at::TensorImpl *, at::Tensor> &aliases) {
   at::TensorImpl *impl = output.unsafeGetTensorImpl();
@@ -431,9 +432,9 @@ const char *Grad(const Tensor *outputs, int64_t n_outputs, const Tensor *inputs,
   return guard([&] {
     enter_thread();
     const ag::variable_list of = list(inputs, n_inputs, "inputs");
-    ag::variable_list grads =
-        ag::grad(list(outputs, n_outputs, "outputs"), of, list_or_undefined(grad_outputs, n_outputs),
-                 opt(retain_graph), create_graph, allow_unused || materialize_grads);
+    ag::variable_list grads = ag::grad(
+        list(outputs, n_outputs, "outputs"), of, list_or_undefined(grad_outputs, n_outputs),
+        opt(retain_graph), create_graph, allow_unused || materialize_grads);
     if (materialize_grads) {
       for (size_t i = 0; i < grads.size(); i++)
         if (!grads[i].defined()) grads[i] = at::zeros_like(of[i]).set_requires_grad(create_graph);
@@ -494,8 +495,8 @@ const char *RegisterHook(Tensor t, GradHook fn, void *data, void (*release)(void
       throw Failure{"RuntimeError",
                     "cannot register a hook on a tensor that doesn't require gradient"};
     const NodePtr fn_node = self.grad_fn();
-    auto &hooks = fn_node ? fn_node->tensor_pre_hooks()
-                          : ag::impl::materialize_autograd_meta(self)->hooks_;
+    auto &hooks =
+        fn_node ? fn_node->tensor_pre_hooks() : ag::impl::materialize_autograd_meta(self)->hooks_;
     const auto output = static_cast<uint32_t>(fn_node ? self.output_nr() : 0);
     for (const auto &hook : hooks) {
       auto *mine = dynamic_cast<PreHook *>(hook.get());
@@ -552,8 +553,7 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
     FunctionNodeOf *node = nullptr;
     NodePtr owner;
     if (c10::GradMode::is_enabled() && ag::any_variable_requires_grad(vars)) {
-      std::tie(node, owner) =
-          make_node<FunctionNodeOf, NodePtr>(*f, static_cast<size_t>(n_inputs));
+      std::tie(node, owner) = make_node<FunctionNodeOf, NodePtr>(*f, static_cast<size_t>(n_inputs));
       int64_t edge = 0;
       for (int64_t i = 0; i < n_inputs; i++)
         if (inputs[i] != nullptr) node->set_edge(static_cast<size_t>(i), edge++);
@@ -566,7 +566,8 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
     std::unordered_map<at::TensorImpl *, at::Tensor> aliases;
     for (const at::Tensor &t : in_list(outputs, n_outputs, "outputs")) {
       raw.emplace_back(node == nullptr ? t : output_alias(t, vars, aliases));
-      if (constant.count(t.unsafeGetTensorImpl()) > 0) constant.insert(raw.back()->unsafeGetTensorImpl());
+      if (constant.count(t.unsafeGetTensorImpl()) > 0)
+        constant.insert(raw.back()->unsafeGetTensorImpl());
     }
     NodePtr attached;
     auto wrapped = wrap_outputs(vars, constant, changed, raw, owner, attached);

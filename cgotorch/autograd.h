@@ -106,8 +106,8 @@ CGOTORCH_API const char *ApplyFunction(const Function *function, const Tensor *i
 
 /* The number of tensors that were saved. */
 CGOTORCH_API int64_t FunctionSavedCount(FunctionContext context);
-/* The saved tensors, each owned by the caller. RuntimeError where one was changed in place since, or
- * where an earlier backward pass has freed them. */
+/* The saved tensors, each owned by the caller. RuntimeError where one was changed in place since,
+ * or where an earlier backward pass has freed them. */
 CGOTORCH_API const char *FunctionSavedTensors(FunctionContext context, Tensor *results);
 /* Whether this backward pass uses the gradient of input i. */
 CGOTORCH_API bool FunctionNeedsInputGrad(FunctionContext context, int64_t i);

@@ -33,9 +33,9 @@ const Op &op_of(Operator op) {
 // Arguments ------------------------------------------------------------------------------------
 
 const char *kind_name(int64_t kind) {
-  static constexpr const char *kNames[] = {
-      "None",   "Tensor",    "bool",    "int",    "float", "complex", "str",   "Device",
-      "Generator", "Storage", "Stream", "list", "tuple",   "dict",  "object"};
+  static constexpr const char *kNames[] = {"None",    "Tensor", "bool",   "int",       "float",
+                                           "complex", "str",    "Device", "Generator", "Storage",
+                                           "Stream",  "list",   "tuple",  "dict",      "object"};
   return kind >= 0 && kind <= ValueObject ? kNames[kind] : "an unknown kind of value";
 }
 
@@ -227,7 +227,8 @@ c10::IValue convert(const Where &where, const c10::Type &type, Reader &r) {
         return device({static_cast<int32_t>(d.type()), d.index()});
       }
     case c10::TypeKind::GeneratorType:
-      return generator_opt(expect(v.kind == ValueGenerator && v.v.generator != nullptr).v.generator);
+      return generator_opt(
+          expect(v.kind == ValueGenerator && v.v.generator != nullptr).v.generator);
     case c10::TypeKind::StorageType:
       return storage(expect(v.kind == ValueStorage && v.v.storage != nullptr).v.storage, "");
     case c10::TypeKind::StreamObjType:
@@ -493,8 +494,7 @@ void FreeValues(Value *values, int64_t n, bool handles) {
 
 Object RetainObject(Object object) {
   if (object == nullptr) return nullptr;
-  return reinterpret_cast<Object>(
-      new c10::IValue(*reinterpret_cast<const c10::IValue *>(object)));
+  return reinterpret_cast<Object>(new c10::IValue(*reinterpret_cast<const c10::IValue *>(object)));
 }
 
 void FreeObject(Object object) { delete reinterpret_cast<c10::IValue *>(object); }

@@ -47,8 +47,8 @@ typedef struct {
  * freed. */
 typedef struct cgotorch_operator *Operator;
 
-/* name is "aten::add"; overload is "Tensor", "" for the default one. AttributeError where nothing is
- * registered under it; the message lists the overloads that there are. */
+/* name is "aten::add"; overload is "Tensor", "" for the default one. AttributeError where nothing
+ * is registered under it; the message lists the overloads that there are. */
 CGOTORCH_API const char *FindOperator(const char *name, const char *overload, Operator *result);
 /* "aten::mm(Tensor self, Tensor mat2) -> Tensor". Free with FreeString. */
 CGOTORCH_API const char *OperatorSchema(Operator op, const char **result);

@@ -1,4 +1,5 @@
-// generator.cc: random number generators. Their methods ask the caller to hold the generator's lock.
+// generator.cc: random number generators. Their methods ask the caller to hold the generator's
+// lock.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -43,18 +44,17 @@ const char *ManualSeed(uint64_t seed) {
 const char *NewGenerator(Device d, Generator *result) {
   return guard([&] {
     const at::Device of = device(d);
-    at::Generator g = of.is_cpu() ? at::make_generator<at::CPUGeneratorImpl>()
-                                  : at::globalContext()
-                                        .getAcceleratorHooksInterface(of.type())
-                                        .getNewGenerator(of.index());
+    at::Generator g =
+        of.is_cpu() ? at::make_generator<at::CPUGeneratorImpl>()
+                    : at::globalContext().getAcceleratorHooksInterface(of.type()).getNewGenerator(
+                          of.index());
     *result = release(std::move(g));
   });
 }
 
 const char *DefaultGenerator(Device d, Generator *result) {
-  return guard([&] {
-    *result = release(at::Generator(at::globalContext().defaultGenerator(device(d))));
-  });
+  return guard(
+      [&] { *result = release(at::Generator(at::globalContext().defaultGenerator(device(d)))); });
 }
 
 const char *GeneratorClone(Generator g, Generator *result) {

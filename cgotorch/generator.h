@@ -1,5 +1,5 @@
-/* generator.h: random number generators. Included by cgotorch.h, inside its extern "C". All of these
- * are safe to call from several threads at once. */
+/* generator.h: random number generators. Included by cgotorch.h, inside its extern "C". All of
+ * these are safe to call from several threads at once. */
 #ifndef CGOTORCH_GENERATOR_H
 #define CGOTORCH_GENERATOR_H
 

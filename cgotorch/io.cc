@@ -99,10 +99,12 @@ class File {
   }
   void read(void *data, size_t n, uint64_t offset) const {
     for (char *p = static_cast<char *>(data); n > 0;) {
-      const ssize_t done = pread(fd_, p, std::min<size_t>(n, SSIZE_MAX), static_cast<off_t>(offset));
+      const ssize_t done =
+          pread(fd_, p, std::min<size_t>(n, SSIZE_MAX), static_cast<off_t>(offset));
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) throw_errno(path_, "read");
-      if (done == 0) throw Failure{"ValueError", path_ + ": the file became shorter while it was read"};
+      if (done == 0)
+        throw Failure{"ValueError", path_ + ": the file became shorter while it was read"};
       p += done;
       offset += static_cast<uint64_t>(done);
       n -= static_cast<size_t>(done);
@@ -127,13 +129,12 @@ class File {
 
 at::Tensor plain_cpu(const at::Tensor &t, const std::string &name) {
   if (t.layout() != at::kStrided || t.is_quantized() || t.is_meta() || t.is_nested())
-    throw Failure{"NotImplementedError",
-                  "tensor '" + name + "' is " +
-                      (t.is_quantized() ? "quantised"
-                       : t.is_meta()    ? "on the meta device"
-                       : t.is_nested()  ? "nested"
-                                        : "sparse") +
-                      ", which a safetensors file cannot hold"};
+    throw Failure{"NotImplementedError", "tensor '" + name + "' is " +
+                                             (t.is_quantized() ? "quantised"
+                                              : t.is_meta()    ? "on the meta device"
+                                              : t.is_nested()  ? "nested"
+                                                               : "sparse") +
+                                             ", which a safetensors file cannot hold"};
   return t.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
@@ -167,9 +168,8 @@ void write_tensors(File &file, const char *const *names, const Tensor *tensors, 
   for (int64_t i = 0; i < n; i++) {
     const std::string name(str(names[i], "names"));
     if (!seen.insert(name).second)
-      throw Failure{"ValueError", name == "__metadata__"
-                                      ? "a tensor cannot be named '__metadata__'"
-                                      : "two tensors are named '" + name + "'"};
+      throw Failure{"ValueError", name == "__metadata__" ? "a tensor cannot be named '__metadata__'"
+                                                         : "two tensors are named '" + name + "'"};
     const at::Tensor &t = in(tensors[i], names[i]);
     at::Tensor data = plain_cpu(t, name);
     items.push_back({describe(name, data), std::move(data)});
@@ -267,8 +267,9 @@ using MappingPtr = std::shared_ptr<Mapping>;
 // n bytes of a mapping, which lives as long as the storage.
 at::Storage window(const MappingPtr &mapping, uint64_t offset, uint64_t n) {
   char *data = mapping->data() + offset;
-  at::DataPtr ptr(data, new MappingPtr(mapping), [](void *p) { delete static_cast<MappingPtr *>(p); },
-                  at::kCPU);
+  at::DataPtr ptr(
+      data, new MappingPtr(mapping), [](void *p) { delete static_cast<MappingPtr *>(p); },
+      at::kCPU);
   return at::Storage(at::Storage::use_byte_size_t(), n, std::move(ptr), /*allocator=*/nullptr,
                      /*resizable=*/false);
 }
@@ -302,7 +303,8 @@ std::pair<at::ScalarType, std::vector<int64_t>> type_of(const Entry &e) {
       fail("is too large");
   }
   if (numel == 0) nbytes = 0;
-  if (static_cast<uint64_t>(nbytes) != e.end - e.begin) fail("has a size that does not fit its shape");
+  if (static_cast<uint64_t>(nbytes) != e.end - e.begin)
+    fail("has a size that does not fit its shape");
   return {format->dtype, std::move(shape)};
 }
 
@@ -381,9 +383,8 @@ const char *SaveTensors(const char *path, const char *const *names, const Tensor
                         int64_t n, const char *const *metadata, int64_t n_metadata) {
   return guard([&] {
     enter_thread();
-    replace_file(std::string(str(path, "path")), [&](File &file) {
-      write_tensors(file, names, tensors, n, metadata, n_metadata);
-    });
+    replace_file(std::string(str(path, "path")),
+                 [&](File &file) { write_tensors(file, names, tensors, n, metadata, n_metadata); });
   });
 }
 
@@ -427,11 +428,11 @@ const char *ParseTensors(const void *data, int64_t n, TensorFile *result) {
     const auto size = static_cast<uint64_t>(n);
     const uint64_t length = safetensors::header_length(bytes, size);
     const auto *base = reinterpret_cast<const char *>(bytes) + 8;
-    const Header header =
-        safetensors::parse(std::string_view(base, length), size - 8 - length);
+    const Header header = safetensors::parse(std::string_view(base, length), size - 8 - length);
     build(header, result, [&](const Entry &e, at::ScalarType dtype, at::IntArrayRef shape) {
       at::Tensor t = empty(shape, dtype);
-      if (e.end > e.begin) std::memcpy(t.mutable_data_ptr(), base + length + e.begin, e.end - e.begin);
+      if (e.end > e.begin)
+        std::memcpy(t.mutable_data_ptr(), base + length + e.begin, e.end - e.begin);
       return t;
     });
   });
@@ -458,9 +459,9 @@ const char *MapFile(const char *path, int64_t offset, int64_t n, Storage *result
     if (n == 0) {
       storage = at::Storage(at::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true);
     } else {
-      storage = window(std::make_shared<Mapping>(file, static_cast<uint64_t>(offset),
-                                                 static_cast<uint64_t>(n)),
-                       0, static_cast<uint64_t>(n));
+      storage = window(
+          std::make_shared<Mapping>(file, static_cast<uint64_t>(offset), static_cast<uint64_t>(n)),
+          0, static_cast<uint64_t>(n));
     }
     *result = reinterpret_cast<Storage>(storage.unsafeReleaseStorageImpl());
   });
@@ -487,9 +488,10 @@ const char *TensorFromStorage(Storage s, ScalarType type, int64_t offset, const 
         fail("a shape that is too large");
     }
     const auto room = static_cast<int64_t>(on.nbytes() / c10::elementSize(t));
-    if (empty_shape ? offset > room : last >= room) fail("a tensor that reaches outside its storage");
-    at::Tensor made = at::_ops::empty_memory_format::call(
-        {c10::SymInt(0)}, t, at::kStrided, on.device(), false, std::nullopt);
+    if (empty_shape ? offset > room : last >= room)
+      fail("a tensor that reaches outside its storage");
+    at::Tensor made = at::_ops::empty_memory_format::call({c10::SymInt(0)}, t, at::kStrided,
+                                                          on.device(), false, std::nullopt);
     made.set_(on, offset, ints(sizes, ndim), ints(strides, ndim));
     out(result, std::move(made));
   });

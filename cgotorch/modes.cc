@@ -45,8 +45,8 @@ void set_autocast(at::DeviceType t, const Autocast &mode) {
 
 bool as_bool(int64_t v) {
   if (v != 0 && v != 1)
-    throw Failure{"ValueError", "a setting that is on (1) or off (0) was set to " +
-                                    std::to_string(v)};
+    throw Failure{"ValueError",
+                  "a setting that is on (1) or off (0) was set to " + std::to_string(v)};
   return v == 1;
 }
 

@@ -13,8 +13,8 @@ CGOTORCH_API bool SetGradMode(bool enabled);
 /* Whether tensors are made without version counters and can never take part in a graph. */
 CGOTORCH_API bool InferenceModeEnabled(void);
 typedef struct cgotorch_inference_mode *InferenceMode;
-/* Changes the mode until LeaveInferenceMode is given *state, on the same thread and in reverse order
- * of entering. */
+/* Changes the mode until LeaveInferenceMode is given *state, on the same thread and in reverse
+ * order of entering. */
 CGOTORCH_API const char *EnterInferenceMode(bool enabled, InferenceMode *state);
 CGOTORCH_API void LeaveInferenceMode(InferenceMode state);
 
@@ -27,8 +27,8 @@ typedef struct {
 } Autocast;
 /* RuntimeError for a device type without autocast. */
 CGOTORCH_API const char *GetAutocast(int32_t device_type, Autocast *result);
-/* Puts *mode in force on the calling thread and writes what it replaces to *previous. dtype -1 keeps
- * the device's own. ValueError where the device cannot compute in that dtype. */
+/* Puts *mode in force on the calling thread and writes what it replaces to *previous. dtype -1
+ * keeps the device's own. ValueError where the device cannot compute in that dtype. */
 CGOTORCH_API const char *EnterAutocast(const Autocast *mode, Autocast *previous);
 /* Restores *previous; leaving the outermost one clears the cache of casts. */
 CGOTORCH_API const char *LeaveAutocast(const Autocast *previous);

@@ -80,8 +80,8 @@ class Parser {
 
  private:
   void space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' ||
-                                  text_[at_] == '\r'))
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
       at_++;
   }
 
@@ -146,10 +146,7 @@ class Parser {
     for (size_t i = 0; i < s.size();) {
       const auto b = static_cast<unsigned char>(s[i++]);
       if (b < 0x80) continue;
-      const int more = b >= 0xf0 && b < 0xf5   ? 3
-                       : b >= 0xe0             ? 2
-                       : b >= 0xc2 && b < 0xe0 ? 1
-                                               : 0;
+      const int more = b >= 0xf0 && b < 0xf5 ? 3 : b >= 0xe0 ? 2 : b >= 0xc2 && b < 0xe0 ? 1 : 0;
       if (more == 0 || b >= 0xf5) fail("UTF-8");
       unsigned code = b & (0x3fu >> more);
       for (int k = 0; k < more; k++) {

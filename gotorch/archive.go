@@ -401,6 +401,9 @@ func openArchive(file string, r io.ReaderAt, size int64, opt LoadOptions) (*arch
 	if folder == "" {
 		return nil, loadError(ValueError, "the file is a zip archive, but none of torch.save's")
 	}
+	if slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == folder+"constants.pkl" }) {
+		return nil, loadError(NotImplementedError, "the file is a TorchScript program, not only data")
+	}
 	for _, f := range z.File {
 		name, inside := strings.CutPrefix(f.Name, folder)
 		if !inside {
@@ -416,9 +419,6 @@ func openArchive(file string, r io.ReaderAt, size int64, opt LoadOptions) (*arch
 			return nil, loadError(ValueError, "record %q is truncated", f.Name)
 		}
 		a.files[name] = f
-	}
-	if a.files["constants.pkl"] != nil {
-		return nil, loadError(NotImplementedError, "the file is a TorchScript program, not only data")
 	}
 	if f := a.files["byteorder"]; f != nil {
 		order := make([]byte, f.UncompressedSize64)

@@ -82,7 +82,8 @@ func collectSoon(now int64) {
 		// Another goroutine saw to it. Wait if memory grows faster than it is collected.
 		if now >= growth.limit.Load()+growth.bound.Load() {
 			growth.Lock()
-			growth.Unlock() //nolint:staticcheck // the wait is the point
+			//lint:ignore SA2001 the wait is the point
+			growth.Unlock()
 		}
 		return
 	}

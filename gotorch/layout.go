@@ -25,8 +25,6 @@ func (l Layout) String() string {
 	return "torch." + names[l]
 }
 
-func (l Layout) required(op opID, arg string) int64 { return requiredEnum(l, op, arg) }
-
 // MemoryFormat is the order of a dense tensor's dimensions in memory. The zero MemoryFormat means
 // "not given".
 type MemoryFormat int8

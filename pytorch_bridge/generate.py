@@ -7,7 +7,6 @@ if that is as new; then every other file is a function of them, of names.yaml an
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from .schema.functions import (
 )
 from .targets import c, go
 from .targets.api import Op, resolve
+from .toolchain import find_go
 
 ROOT = Path(__file__).parents[1]
 SHARDS = 8
@@ -63,7 +63,7 @@ def api_hash(ops: list[Op]) -> str:
 
 def gofmt(texts: dict[Path, str]) -> dict[Path, str]:
     """The texts with every Go file formatted."""
-    binary = shutil.which("gofmt") or str(Path(shutil.which("go") or "go").with_name("gofmt"))
+    binary = find_go().path.with_name("gofmt")
     out = {}
     for path, text in texts.items():
         if path.suffix == ".go":

@@ -10,8 +10,9 @@ Python and C take turns in the page's order, so that one can read a file that an
 - A C block with a main is a program by itself; the others of a page make up one.
 - A ```text block is what the block before it prints, and so is an `// Output:` comment at the end
   of a Go block. `...` stands for anything.
-- In a table headed `Python | Go` both cells of a row are run on the same variables, and what they
-  give must print the same.
+- In a table headed `Python | Go` both cells of a row are run on the same variables, and the values
+  of the two expressions, or what they assign with :=, must print the same. Rows of a table headed
+  `Python statement | Go statement` are run only.
 
 All Go blocks are built as one program: with the library in Go's cache, that takes some seconds.
 """
@@ -44,6 +45,7 @@ IMPORTS = {
     "fmt": "Println",
     "math": "Pi",
     "os": "Remove",
+    "runtime": "GC",
     "strings": "Repeat",
     "gotorch.dev/gotorch": "Ones",
     "gotorch.dev/gotorch/data": "NewTensorDataset",
@@ -74,12 +76,13 @@ class Block:
 
 @dataclass
 class Row:
-    """A row of a table headed `Python | Go`."""
+    """A row of a table headed `Python | Go`, or of one of statements."""
 
     page: Path
     line: int
     python: str
     go: str
+    is_statement: bool
 
     @property
     def where(self) -> str:
@@ -87,16 +90,15 @@ class Row:
 
     @property
     def names(self) -> list[str] | None:
-        """What the row assigns; [] where it is an expression, None where it is anything else."""
-        statements = ast.parse(self.python).body
-        if len(statements) == 1 and isinstance(statements[0], ast.Expr):
-            return []
-        if len(statements) == 1 and isinstance(statements[0], ast.Assign):
-            target = statements[0].targets[0]
-            names = target.elts if isinstance(target, ast.Tuple) else [target]
-            if all(isinstance(name, ast.Name) for name in names) and ":=" in self.go:
-                return [name.id for name in names]
-        return None
+        """What the row assigns; [] where it is an expression, None where it is only run."""
+        if self.is_statement:
+            return None
+        for statement in ast.parse(self.python).body:
+            if isinstance(statement, ast.Assign):
+                target = statement.targets[0]
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                return [ast.unparse(name) for name in names]
+        return []
 
 
 @dataclass
@@ -116,7 +118,7 @@ def read(path: Path) -> Page:
     page = Page(path)
     fence: Block | None = None
     previous: Block | None = None  # the block that a ```text block would belong to
-    in_table = False
+    table = None  # the heads of the table that a line is in
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if fence is not None:
             if line.strip() != "```":
@@ -142,16 +144,17 @@ def read(path: Path) -> Page:
             continue
         page.prose.append((number, line))
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if cells[:2] == ["Python", "Go"]:
-            in_table = True
+        if cells in (["Python", "Go"], ["Python statement", "Go statement"]):
+            table = cells
         elif not cells:
-            in_table = False
-        elif in_table and not set(cells[0]) <= set("-:"):
+            table = None
+        elif table and not set(cells[0]) <= set("-:"):
             code = [cell.replace("\\|", "|") for cell in cells]
-            assert all(c.startswith("`") and c.endswith("`") for c in code[:2]), (
+            assert all(c.startswith("`") and c.endswith("`") for c in code), (
                 f"{path.name}:{number}: a cell is no code"
             )
-            page.steps.append(Row(path, number, code[0].strip("`"), code[1].strip("`")))
+            python, go = (c.strip("`") for c in code)
+            page.steps.append(Row(path, number, python, go, table[0] != "Python"))
     assert fence is None, f"{fence.where}: the block does not end"
     return page
 
@@ -226,7 +229,9 @@ def go_page(package: str, page: Page) -> str:
             names = step.names
             code = f"show.Show({step.go})" if names == [] else step.go
             if names:
-                code += "; show.Show(" + ", ".join(re.findall(r"\w+", step.go.split(":=")[0])) + ")"
+                code += f"; show.Show({', '.join(names)})"
+            elif match := re.search(r"([\w, ]+) :=", step.go):
+                code += f"; _, _ = {match[1]}"
             if "cuda" in step.python:
                 code = f"if gotorch.CUDAIsAvailable() {{ {code} }}"
             statements += "gotorch.ManualSeed(0)\n{\n" + place.format(step.line) + code + "\n}\n"
@@ -297,7 +302,7 @@ def go_examples(library, tmp_path_factory) -> Path:
     (folder / "overlay.json").write_text(json.dumps({"Replace": overlay}))
     program = folder / "examples"
     env = toolchain.go_environment(toolchain.find_go())
-    options = ["-buildvcs=false", "-overlay", str(folder / "overlay.json"), "-o", str(program)]
+    options = ["-buildvcs=false", "-gcflags=gotorch.dev/docs_test/...=-e", "-overlay", str(folder / "overlay.json"), "-o", str(program)]
     built = run_go("build", *options, "./docs_test", **env)
     if built.returncode != 0:
         pytest.fail(f"the Go examples do not compile:\n{built.stderr}", pytrace=False)
@@ -319,7 +324,7 @@ def show(value):
         for v in value:
             show(v)
     elif isinstance(value, (list, tuple)):
-        print("[" + " ".join(map(str, value)) + "]")
+        print("[" + " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value) + "]")
     else:
         print(value)
 
@@ -354,7 +359,7 @@ def c_source(blocks: list[Block]) -> str:
     includes, functions, statements = "", "", ""
     for block in blocks:
         place = f'#line {block.line} "{block.page}"\n'
-        if re.match(r"static |typedef |struct ", block.text):
+        if re.match(r"static .*\) \{", block.text):
             functions += place + block.text
         else:
             statements += place
@@ -365,7 +370,7 @@ def c_source(blocks: list[Block]) -> str:
                 statements += line + "\n"
         statements += f'printf("\\x1e\\n"); fflush(stdout); getchar();\n'
     return (
-        f"#include <cgotorch.h>\n#include <stdio.h>\n{includes}\n{functions}\n"
+        f"#include <cgotorch.h>\n#include <stdio.h>\n#include <stdlib.h>\n{includes}\n{functions}\n"
         f'int main(void) {{\nprintf("\\x1e\\n"); fflush(stdout); getchar();\n'
         f"{statements}return 0;\n}}\n"
     )
