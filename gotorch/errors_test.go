@@ -24,7 +24,7 @@ func ExampleTry() {
 }
 
 // The messages and classes are what Python shows for the same calls.
-func TestSmokeErrorsArePyTorchs(t *testing.T) {
+func TestErrorsArePyTorchs(t *testing.T) {
 	a := gotorch.Ones([]int64{2, 3})
 	square := gotorch.Zeros([]int64{2, 2})
 	for _, c := range []struct {

@@ -36,7 +36,7 @@ def test_operators_of_a_library(library, tmp_path):
     target = tmp_path / "liboperators.so"
     flags = [flag for flag in library.compile_flags() if flag != "-fvisibility=hidden"]
     link = ["-shared", f"-L{library.torch.lib}", "-ltorch_cpu", "-lc10"]
-    command = [library.compiler.path, *flags, HERE / "operators.cc", "-o", target, *link]
+    command = [*library.compiler.command, *flags, HERE / "operators.cc", "-o", target, *link]
     subprocess.run([str(word) for word in command], check=True)
     done = run_go("run", "-buildvcs=false", "./tests/operators", str(target), cwd=ROOT)
     assert done.stdout.splitlines() == EXPECTED.splitlines(), done.stderr

@@ -22,7 +22,11 @@ def test_golden_file_is_what_pytorch_prints():
 @pytest.mark.filterwarnings("ignore:.*support is experimental")
 def test_random_tensors_print_alike_in_go(library, tmp_path):
     cases = tmp_path / "cases.json"
-    cases.write_text(json.dumps({"strided": random_cases(seed=1, count=4000)}))
+    chosen = random_cases(seed=1, count=4000)
+    if json.loads(GOLDEN.read_text())["torch"] != RELEASE:
+        # Older releases print this dtype's powers of two in another way; Go prints as the newest.
+        chosen = [case for case in chosen if "float8_e8m0fnu" not in json.dumps(case)]
+    cases.write_text(json.dumps({"strided": chosen}))
     arguments = ["-run=^TestPrintStrided$", "./gotorch", "-args", f"-print-golden={cases}"]
     done = run_go("test", "-vet=off", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,6 @@
 // A library of custom operators, for tests/test_operators.py: none of them is known to gotorch.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -18,9 +18,9 @@ Tensor scale(const Tensor &x, const at::Scalar &by, int64_t times) {
 
 // Every kind of argument, given back as it came in.
 std::tuple<std::vector<Tensor>, std::vector<std::optional<Tensor>>, std::vector<int64_t>,
-           std::vector<double>, std::vector<bool>, std::vector<std::string>>
+           std::vector<double>, c10::List<bool>, std::vector<std::string>>
 echo_lists(std::vector<Tensor> t, std::vector<std::optional<Tensor>> o, std::vector<int64_t> i,
-           std::vector<double> f, std::vector<bool> b, std::vector<std::string> s) {
+           std::vector<double> f, c10::List<bool> b, std::vector<std::string> s) {
   return {std::move(t), std::move(o), std::move(i), std::move(f), std::move(b), std::move(s)};
 }
 std::tuple<at::Scalar, std::string, bool, double, at::Device, std::optional<at::ScalarType>,

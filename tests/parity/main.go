@@ -223,7 +223,7 @@ func functional(in tensors, _ files) tensors {
 		"batch_norm":      F.BatchNorm(x, F.BatchNormOptions{RunningMean: mean, RunningVar: variance, Training: true, Momentum: new(0.25)}),
 		"running_mean":    mean,
 		"running_var":     variance,
-		"batch_norm_eval": F.BatchNorm(x, F.BatchNormOptions{RunningMean: in["mean"], RunningVar: in["var"], Eps: new(0.0)}),
+		"batch_norm_eval": F.BatchNorm(x, F.BatchNormOptions{RunningMean: in["mean"], RunningVar: in["var"], Eps: new(0.5)}),
 		"softmax":         F.Softmax(x, 1),
 		"log_softmax":     F.LogSoftmax(x, -1, F.SoftmaxOptions{DType: gotorch.Float64}),
 	}
