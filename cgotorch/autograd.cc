@@ -5,6 +5,7 @@
 // functions have one argument more or less. The code asks for what there is with `requires`.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,6 +23,7 @@
 #include <utility>
 
 #include "internal.h"
+#include "late_cuda.h"
 
 namespace cgotorch {
 namespace {
@@ -396,6 +398,12 @@ class TracingEngine : public ag::Engine {
   std::unique_ptr<ag::AnomalyMetadata> make_anomaly_metadata() override {
     return std::make_unique<Trace>();
   }
+  void devices_added() {
+    initialize_device_threads_pool();  // does nothing where the threads have been started
+    const c10::impl::VirtualGuardImpl cuda(at::DeviceType::CUDA);
+    if (device_ready_queues_.size() < static_cast<size_t>(cuda.deviceCount()))
+      start_device_threads();
+  }
 };
 
 // Python has an engine of its own, with its own records.
@@ -405,6 +413,13 @@ class TracingEngine : public ag::Engine {
 }();
 
 }  // namespace
+
+void start_device_threads() {
+  // Python's engine comes with CUDA.
+  if (auto *engine = dynamic_cast<TracingEngine *>(&ag::Engine::get_default_engine()))
+    engine->devices_added();
+}
+
 }  // namespace cgotorch
 
 using namespace cgotorch;

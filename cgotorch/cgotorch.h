@@ -77,7 +77,14 @@ typedef struct {
   int64_t device_type;
 } Stream;
 
-enum { ScalarNone = 0, ScalarBool = 1, ScalarInt = 2, ScalarFloat = 3, ScalarComplex = 4, ScalarUInt = 5 };
+enum {
+  ScalarNone = 0,
+  ScalarBool = 1,
+  ScalarInt = 2,
+  ScalarFloat = 3,
+  ScalarComplex = 4,
+  ScalarUInt = 5
+};
 
 /* A Python number: bool, int, float or complex, which PyTorch's type promotion tells apart.
  * ScalarUInt is for values above INT64_MAX (v.i holds the bits). */

@@ -1,5 +1,5 @@
-// convert.cc: C arguments to ATen's and back, where it takes more than a line. A number from outside
-// is checked before it becomes an enum, because ATen's switches have no case for others.
+// convert.cc: C arguments to ATen's and back, where it takes more than a line. A number from
+// outside is checked before it becomes an enum, because ATen's switches have no case for others.
 #include <ATen/core/List.h>
 #include <c10/core/SymIntArrayRef.h>
 
@@ -102,8 +102,8 @@ c10::DeviceIndex device_index(int64_t i) {
 }
 
 at::Stream stream(const Stream &s) {
-  const at::Device d = device({static_cast<int32_t>(s.device_type),
-                               static_cast<int32_t>(s.device_index)});
+  const at::Device d =
+      device({static_cast<int32_t>(s.device_type), static_cast<int32_t>(s.device_index)});
   return at::Stream::unpack3(s.id, d.index(), d.type());
 }
 

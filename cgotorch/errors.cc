@@ -30,8 +30,10 @@ const char *make_error(const char *kind, std::string_view message) noexcept {
 
 // The names are those under which Python shows each class, which is how users know them.
 const char *current_error() noexcept {
-#define CGOTORCH_CATCH(Class, kind) \
-  catch (const Class &e) { return make_error(kind, e.what_without_backtrace()); }
+#define CGOTORCH_CATCH(Class, kind)                      \
+  catch (const Class &e) {                               \
+    return make_error(kind, e.what_without_backtrace()); \
+  }
   try {
     throw;
   } catch (const Failure &e) {

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "internal.h"
+#include "late_cuda.h"
 
 namespace cgotorch {
 namespace {
@@ -30,7 +31,24 @@ const char *locked(Generator &g, F &&f) noexcept {
   });
 }
 
+// The seed of the last ManualSeed that did not reach the GPUs.
+std::mutex pending_mutex;
+std::optional<uint64_t> pending;
+
 }  // namespace
+
+void seed_devices() {
+  const std::lock_guard<std::mutex> lock(pending_mutex);
+  if (!pending) return;
+  const at::DeviceIndex n = at::detail::getCUDAHooks().deviceCount();
+  for (at::DeviceIndex i = 0; i < n; i++) {
+    at::Generator g = at::globalContext().defaultGenerator(at::Device(at::kCUDA, i));
+    const std::lock_guard<std::mutex> own(g.mutex());
+    g.set_current_seed(*pending);
+  }
+  pending.reset();
+}
+
 }  // namespace cgotorch
 
 using namespace cgotorch;
@@ -38,7 +56,17 @@ using namespace cgotorch;
 extern "C" {
 
 const char *ManualSeed(uint64_t seed) {
-  return guard([&] { at::manual_seed(seed); });
+  return guard([&] {
+    // at::manual_seed asks about CUDA. Before libtorch_cuda.so is loaded the answer is no, for
+    // good.
+    const std::lock_guard<std::mutex> lock(pending_mutex);
+    pending.reset();
+    if (CUDAIsLoaded()) return at::manual_seed(seed);
+    pending = seed;
+    at::Generator g = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard<std::mutex> own(g.mutex());
+    g.set_current_seed(seed);
+  });
 }
 
 const char *NewGenerator(Device d, Generator *result) {

@@ -64,14 +64,13 @@ const char *argument_needs_torch(const char *op, const char *argument,
 // What the library keeps per OS thread. Plain data in initial-exec TLS: reading it costs one
 // instruction, and there is no constructor to guard.
 struct ThreadState {
-  int64_t scope;     // the caller's current scope, an opaque word
-  int64_t word;      // the caller's, see cgotorch_swap_word
-  int64_t made;      // handles given out and freed by this thread
+  int64_t scope;  // the caller's current scope, an opaque word
+  int64_t word;   // the caller's, see cgotorch_swap_word
+  int64_t made;   // handles given out and freed by this thread
   int64_t freed;
   int64_t settings;  // the generation of process-wide settings that this thread has applied
 };
-extern __thread ThreadState tls
-    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern __thread ThreadState tls __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 // Bumped when a process-wide setting changes that each thread must apply itself. A new thread is at
 // 0, the process at 1 or more, so that the same comparison also notices new threads.

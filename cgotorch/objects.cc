@@ -1,10 +1,10 @@
 // objects.cc: see objects.h.
 //
-// Objects of up to 512 bytes come from spans of 64 KiB, all in one region of reserved address space,
-// each with objects of one size. That tells operator delete whose an address is: outside the region
-// it is malloc's. Free objects are chained in lists of kBatch; a thread has one list in use and a
-// stack of full ones per size, and hands whole lists to the others when it has too many. So the lock
-// is taken once in kBatch times at most, and no chain is ever walked.
+// Objects of up to 512 bytes come from spans of 64 KiB, all in one region of reserved address
+// space, each with objects of one size. That tells operator delete whose an address is: outside the
+// region it is malloc's. Free objects are chained in lists of kBatch; a thread has one list in use
+// and a stack of full ones per size, and hands whole lists to the others when it has too many. So
+// the lock is taken once in kBatch times at most, and no chain is ever walked.
 #include "objects.h"
 
 #include <dlfcn.h>

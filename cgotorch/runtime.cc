@@ -36,8 +36,33 @@ Threads &threads() {
   return *t;
 }
 
-// 0 until someone sets it: then libtorch's own default holds.
+// Threads per op. 0 until someone sets it: then libtorch's own default holds, or a share of it.
 std::atomic<int64_t> num_threads{0};
+std::atomic<int64_t> default_threads{0};  // libtorch's, once a share was asked for
+std::atomic<int64_t> share{0};            // 0 until then
+
+using SetThreads = void (*)(int);
+// Of the OpenMP that libtorch uses: linking one would bring a second. It concerns the calling
+// thread only and takes nanoseconds; at::set_num_threads resizes a process-wide pool besides, and
+// fixes MKL's count for good.
+SetThreads set_omp_threads() {
+  static const auto set = [] {
+    void *found = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    return reinterpret_cast<SetThreads>(found);
+  }();
+  return set;
+}
+
+// Ends the team of threads that the calling thread computes with, which OpenMP would keep for its
+// next op. While there are more such threads than processors they sleep between ops rather than
+// wait awake, and that makes an op of 50 us three times slower.
+void end_team() {
+  using Pause = int (*)(int kind, int device);
+  static const auto pause = reinterpret_cast<Pause>(dlsym(RTLD_DEFAULT, "omp_pause_resource"));
+  static const auto host = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_initial_device"));
+  constexpr int kSoft = 1;
+  if (pause != nullptr && host != nullptr) pause(kSoft, host());
+}
 
 class Registration {
  public:
@@ -71,8 +96,13 @@ void apply_settings(ThreadState &s) noexcept {
   try {
     thread_local Registration registration(&s);
     s.settings = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
-    const int64_t n = num_threads.load();
-    if (n > 0) at::set_num_threads(static_cast<int>(n));
+    if (const int64_t n = num_threads.load(); n > 0) {
+      at::set_num_threads(static_cast<int>(n));
+    } else if (const int64_t n = share.load(); n > 0) {
+      at::get_num_threads();  // libtorch sets the count itself when it is first asked for it
+      set_omp_threads()(static_cast<int>(n));
+      if (n == 1) end_team();
+    }
   } catch (...) {
     // Out of memory: this thread computes with the default and is tried again at its next call.
   }
@@ -181,7 +211,8 @@ namespace {
 inline void run(int64_t i, cgotorch_block *block) {
   enter_thread();
   const char *err = thunks[i](block);
-  block->scope = __builtin_expect(err == nullptr, 1) ? tls.scope : reinterpret_cast<int64_t>(err) + 1;
+  block->scope =
+      __builtin_expect(err == nullptr, 1) ? tls.scope : reinterpret_cast<int64_t>(err) + 1;
 }
 }  // namespace
 
@@ -302,8 +333,8 @@ bool CUDAIsLoaded(void) { return cuda_linked(); }
 
 const char *CUDASynchronize(int64_t index) {
   return guard([&] {
-    const at::Device d = device({static_cast<int32_t>(at::DeviceType::CUDA),
-                                 static_cast<int32_t>(index)});
+    const at::Device d =
+        device({static_cast<int32_t>(at::DeviceType::CUDA), static_cast<int32_t>(index)});
     at::detail::getCUDAHooks().init();
     const c10::impl::VirtualGuardImpl impl(at::DeviceType::CUDA);
     impl.synchronizeDevice(d.has_index() ? d.index() : impl.getDevice().index());
@@ -312,7 +343,20 @@ const char *CUDASynchronize(int64_t index) {
 
 int64_t GetNumThreads(void) {
   enter_thread();
+  if (const int64_t n = default_threads.load(); n > 0 && num_threads.load() == 0) return n;
   return at::get_num_threads();
+}
+
+void cgotorch_share_threads(int64_t callers) {
+  if (num_threads.load() > 0 || set_omp_threads() == nullptr) return;
+  if (at::globalContext().deterministicAlgorithms()) callers = 1;
+  int64_t all = default_threads.load();
+  if (all == 0) {
+    enter_thread();
+    default_threads = all = at::get_num_threads();
+  }
+  const int64_t n = std::max<int64_t>(1, all / std::max<int64_t>(1, callers));
+  if (share.exchange(n) != n) __atomic_add_fetch(&settings_generation, 1, __ATOMIC_RELEASE);
 }
 
 const char *SetNumThreads(int64_t n) {

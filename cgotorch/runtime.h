@@ -9,7 +9,8 @@
  * members: a reserved word, the inputs, the outputs (thunks_gen.cc says which number has which
  * block). This is how Go calls them: one entry compiles in no time, and a block costs nothing. */
 struct cgotorch_block {
-  int64_t scope; /* out: this thread's scope, see cgotorch_scope_enter; see cgotorch_run for errors */
+  int64_t
+      scope; /* out: this thread's scope, see cgotorch_scope_enter; see cgotorch_run for errors */
 };
 
 /* Runs function i. On failure block->scope is the error message's address plus one; otherwise it is
@@ -32,8 +33,8 @@ CGOTORCH_API const char *cgotorch_api_hash(void);
 
 /* Scopes ------------------------------------------------------------------------------------- */
 
-/* A scope is an opaque word of the calling thread, an address or 0; cgotorch_call stores the current
- * one in each block, so that the caller knows where its results belong. */
+/* A scope is an opaque word of the calling thread, an address or 0; cgotorch_call stores the
+ * current one in each block, so that the caller knows where its results belong. */
 
 /* Makes scope the current one and returns the previous one. */
 CGOTORCH_API void *cgotorch_scope_enter(int64_t scope);
@@ -54,7 +55,8 @@ CGOTORCH_API int64_t cgotorch_meta(Tensor t);
 /* Tensor handles given out and freed since the start, over all threads, also those that ended. */
 CGOTORCH_API void cgotorch_handles(int64_t *made, int64_t *freed);
 
-/* OS threads that have used this library and still live. Never changes place; read it atomically. */
+/* OS threads that have used this library and still live. Never changes place; read it atomically.
+ */
 CGOTORCH_API const int64_t *cgotorch_threads(void);
 
 /* Contexts handed back: cgotorch_queue_token puts tokens into a queue, because a free must not
@@ -100,6 +102,11 @@ CGOTORCH_API const char *CUDASynchronize(int64_t index);
  * for those that ran an op before (at::set_num_threads alone does not reach them). */
 CGOTORCH_API int64_t GetNumThreads(void);
 CGOTORCH_API const char *SetNumThreads(int64_t n);
+/* Says that so many threads call in at a time: they divide libtorch's default number of threads
+ * among themselves, on each from its next call on, so that there are not more in all than
+ * processors. It has no effect after SetNumThreads, nor while deterministic algorithms are asked
+ * for, because sums depend on the number of threads in their last bits. */
+CGOTORCH_API void cgotorch_share_threads(int64_t callers);
 CGOTORCH_API int64_t GetNumInteropThreads(void);
 /* Only before the first inter-op work of the process; RuntimeError after. */
 CGOTORCH_API const char *SetNumInteropThreads(int64_t n);

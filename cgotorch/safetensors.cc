@@ -279,7 +279,7 @@ std::string format(const Header &header) {
   }
   for (const Entry &e : header.entries) {
     comma();
-    json += quote(e.name) + ":{\"dtype\":\"" + e.dtype + "\",\"shape\":[";
+    json += quote(e.name) + ":{\"dtype\":" + quote(e.dtype) + ",\"shape\":[";
     for (size_t i = 0; i < e.shape.size(); i++)
       json += (i > 0 ? "," : "") + std::to_string(e.shape[i]);
     json += "],\"data_offsets\":[" + std::to_string(e.begin) + ',' + std::to_string(e.end) + "]}";

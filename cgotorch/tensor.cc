@@ -22,7 +22,9 @@ inline void free_one(Tensor t) {
   c10::raw::intrusive_ptr::decref(reinterpret_cast<at::TensorImpl *>(t));
 }
 
-bool plain(const at::TensorImpl &t) { return t.layout() == at::kStrided && !t.is_python_dispatch(); }
+bool plain(const at::TensorImpl &t) {
+  return t.layout() == at::kStrided && !t.is_python_dispatch();
+}
 
 void fill_info(const at::Tensor &t, TensorInfo *info) {
   const at::TensorImpl &p = *t.unsafeGetTensorImpl();
@@ -167,8 +169,8 @@ const char *TensorItem(Tensor t, Scalar *result) {
 const char *TensorCopyOut(Tensor t, void *dst, int64_t nbytes) {
   return guard([&] {
     at::Tensor a = in(t, "t");
-    const bool direct = a.device().is_cpu() && plain(*a.unsafeGetTensorImpl()) &&
-                        !a.is_nested() && a.is_contiguous() && !a.is_conj() && !a.is_neg();
+    const bool direct = a.device().is_cpu() && plain(*a.unsafeGetTensorImpl()) && !a.is_nested() &&
+                        a.is_contiguous() && !a.is_conj() && !a.is_neg();
     if (!direct) {
       const at::NoGradGuard no_graph;
       if (a.is_nested()) throw Failure{"ValueError", "a nested tensor has no single shape"};
@@ -257,8 +259,7 @@ const char *SetDefaultDtype(ScalarType type) {
   return guard([&] {
     const at::ScalarType s = dtype(type);
     if (!c10::isFloatingType(s)) {
-      throw Failure{"TypeError",
-                    "only floating-point types are supported as the default type"};
+      throw Failure{"TypeError", "only floating-point types are supported as the default type"};
     }
     c10::set_default_dtype(c10::scalarTypeToTypeMeta(s));
   });
@@ -283,14 +284,14 @@ Storage RetainStorage(Storage s) {
 
 void FreeStorage(Storage s) {
   if (s == nullptr) return;
-  at::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim(
-      reinterpret_cast<c10::StorageImpl *>(s)));
+  at::Storage(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim(reinterpret_cast<c10::StorageImpl *>(s)));
 }
 
 void FreeGenerator(Generator g) {
   if (g == nullptr) return;
-  at::Generator(c10::intrusive_ptr<c10::GeneratorImpl>::reclaim(
-      reinterpret_cast<c10::GeneratorImpl *>(g)));
+  at::Generator(
+      c10::intrusive_ptr<c10::GeneratorImpl>::reclaim(reinterpret_cast<c10::GeneratorImpl *>(g)));
 }
 
 }  // extern "C"

@@ -73,7 +73,8 @@ CGOTORCH_API const char *FromBlob(void *data, int64_t nbytes, const int64_t *siz
 CGOTORCH_API const char *GradFnName(Tensor t, const char **result);
 
 /* How a quantised tensor maps integers to numbers. Per-tensor schemes fill scale and zero_point;
- * per-channel ones fill axis and leave the tables to QPerChannelScales and QPerChannelZeroPoints. */
+ * per-channel ones fill axis and leave the tables to QPerChannelScales and QPerChannelZeroPoints.
+ */
 typedef struct {
   int64_t qscheme; /* c10::QScheme's number: 0 per_tensor_affine, 1 per_channel_affine, ... */
   double scale;

@@ -22,13 +22,13 @@ import (
 //
 // Dead tensors that wait for the collector push living ones out of the processor's caches, which
 // costs a tiny op a third of its time. So the bound is as small as collections are cheap: they may
-// take a twelfth of the time. With a small heap, that is once in a few megabytes; a program with a
+// take a twenty-fourth of the time. With a small heap, that is once in a few megabytes; a program with a
 // large one collects when the tensors' memory has doubled.
 const (
 	handleBytes = 400
 	minBound    = 1 << 20
 	maxBound    = 64 << 20 // or the footprint, where that is more
-	timeShare   = 12
+	timeShare   = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
 	// Others it leaves to run beside it.
 	patience = 2 * time.Millisecond

@@ -297,7 +297,7 @@ func TestTrainingLoopKeepsMemoryFlat(t *testing.T) {
 		loss := x.MM(w).SubScalar(1).Pow(2).Mean()
 		loss.Backward()
 		gotorch.NoGrad(func() {
-			w.Sub_(w.Grad(), gotorch.Sub_Options{Alpha: 0.01})
+			w.Sub_(w.Grad(), gotorch.SubOptions{Alpha: 0.01})
 			w.Grad().Zero_()
 		})
 	}

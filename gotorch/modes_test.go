@@ -183,7 +183,7 @@ func TestTrainEvaluateTrain(t *testing.T) {
 					if w.Mul(w).RequiresGrad() {
 						t.Error("evaluation records")
 					}
-					w.Sub_(w.Grad(), gotorch.Sub_Options{Alpha: 0.01})
+					w.Sub_(w.Grad(), gotorch.SubOptions{Alpha: 0.01})
 				})
 				gotorch.InferenceMode(func() {
 					runtime.Gosched()
@@ -250,7 +250,7 @@ func TestDeterministicAlgorithms(t *testing.T) {
 func ExampleNoGrad() {
 	w := gotorch.Ones([]int64{2}, gotorch.TensorOptions{RequiresGrad: true})
 	w.Mul(w).Sum().Backward()
-	gotorch.NoGrad(func() { w.Sub_(w.Grad(), gotorch.Sub_Options{Alpha: 0.1}) })
+	gotorch.NoGrad(func() { w.Sub_(w.Grad(), gotorch.SubOptions{Alpha: 0.1}) })
 	fmt.Println(w.Detach())
 	// Output: tensor([0.8000, 0.8000])
 }

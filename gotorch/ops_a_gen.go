@@ -698,11 +698,6 @@ func (self Tensor) Add(other Tensor, opts ...AddOptions) Tensor {
 	return Add(self, other, opts...)
 }
 
-// Add_Options are the arguments of [Add_] that have defaults.
-type Add_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // Add_ returns self + alpha × other, with broadcasting and type promotion, in place.
 //
 //	add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
@@ -710,14 +705,14 @@ type Add_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.add.html.
-func Add_(self, other Tensor, opts ...Add_Options) Tensor {
+func Add_(self, other Tensor, opts ...AddOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		other unsafe.Pointer
 		alpha cScalar
 	}
-	var opt Add_Options
+	var opt AddOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -734,7 +729,7 @@ func Add_(self, other Tensor, opts ...Add_Options) Tensor {
 }
 
 // Add_ is the method form of the function [Add_].
-func (self Tensor) Add_(other Tensor, opts ...Add_Options) Tensor {
+func (self Tensor) Add_(other Tensor, opts ...AddOptions) Tensor {
 	return Add_(self, other, opts...)
 }
 
@@ -787,12 +782,6 @@ func (self Tensor) AddBMM(batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 	return AddBMM(self, batch1, batch2, opts...)
 }
 
-// AddBMM_Options are the arguments of [AddBMM_] that have defaults.
-type AddBMM_Options struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // AddBMM_ returns beta × self + alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
 // (b×n×m), (b×m×p) → (n×p), in place.
 //
@@ -801,7 +790,7 @@ type AddBMM_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addbmm.html.
-func AddBMM_(self, batch1, batch2 Tensor, opts ...AddBMM_Options) Tensor {
+func AddBMM_(self, batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -810,7 +799,7 @@ func AddBMM_(self, batch1, batch2 Tensor, opts ...AddBMM_Options) Tensor {
 		beta   cScalar
 		alpha  cScalar
 	}
-	var opt AddBMM_Options
+	var opt AddBMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -833,14 +822,8 @@ func AddBMM_(self, batch1, batch2 Tensor, opts ...AddBMM_Options) Tensor {
 }
 
 // AddBMM_ is the method form of the function [AddBMM_].
-func (self Tensor) AddBMM_(batch1, batch2 Tensor, opts ...AddBMM_Options) Tensor {
+func (self Tensor) AddBMM_(batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 	return AddBMM_(self, batch1, batch2, opts...)
-}
-
-// AddBMMOutOptions are the arguments of [AddBMMOut] that have defaults.
-type AddBMMOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
 }
 
 // AddBMMOut returns beta × self + alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
@@ -851,7 +834,7 @@ type AddBMMOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addbmm.html.
-func AddBMMOut(self, batch1, batch2, out Tensor, opts ...AddBMMOutOptions) Tensor {
+func AddBMMOut(self, batch1, batch2, out Tensor, opts ...AddBMMOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -861,7 +844,7 @@ func AddBMMOut(self, batch1, batch2, out Tensor, opts ...AddBMMOutOptions) Tenso
 		alpha  cScalar
 		out    unsafe.Pointer
 	}
-	var opt AddBMMOutOptions
+	var opt AddBMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -928,11 +911,6 @@ func (self Tensor) AddCDiv(tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tens
 	return AddCDiv(self, tensor1, tensor2, opts...)
 }
 
-// AddCDiv_Options are the arguments of [AddCDiv_] that have defaults.
-type AddCDiv_Options struct {
-	Value Scalar // default: 1
-}
-
 // AddCDiv_ returns self + value × tensor1 / tensor2, element by element with broadcasting; all
 // integer inputs are refused, in place.
 //
@@ -941,7 +919,7 @@ type AddCDiv_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html.
-func AddCDiv_(self, tensor1, tensor2 Tensor, opts ...AddCDiv_Options) Tensor {
+func AddCDiv_(self, tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -949,7 +927,7 @@ func AddCDiv_(self, tensor1, tensor2 Tensor, opts ...AddCDiv_Options) Tensor {
 		tensor2 unsafe.Pointer
 		value   cScalar
 	}
-	var opt AddCDiv_Options
+	var opt AddCDivOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -968,13 +946,8 @@ func AddCDiv_(self, tensor1, tensor2 Tensor, opts ...AddCDiv_Options) Tensor {
 }
 
 // AddCDiv_ is the method form of the function [AddCDiv_].
-func (self Tensor) AddCDiv_(tensor1, tensor2 Tensor, opts ...AddCDiv_Options) Tensor {
+func (self Tensor) AddCDiv_(tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tensor {
 	return AddCDiv_(self, tensor1, tensor2, opts...)
-}
-
-// AddCDivOutOptions are the arguments of [AddCDivOut] that have defaults.
-type AddCDivOutOptions struct {
-	Value Scalar // default: 1
 }
 
 // AddCDivOut returns self + value × tensor1 / tensor2, element by element with broadcasting; all
@@ -985,7 +958,7 @@ type AddCDivOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html.
-func AddCDivOut(self, tensor1, tensor2, out Tensor, opts ...AddCDivOutOptions) Tensor {
+func AddCDivOut(self, tensor1, tensor2, out Tensor, opts ...AddCDivOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -994,7 +967,7 @@ func AddCDivOut(self, tensor1, tensor2, out Tensor, opts ...AddCDivOutOptions) T
 		value   cScalar
 		out     unsafe.Pointer
 	}
-	var opt AddCDivOutOptions
+	var opt AddCDivOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1056,11 +1029,6 @@ func (self Tensor) AddCMul(tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tens
 	return AddCMul(self, tensor1, tensor2, opts...)
 }
 
-// AddCMul_Options are the arguments of [AddCMul_] that have defaults.
-type AddCMul_Options struct {
-	Value Scalar // default: 1
-}
-
 // AddCMul_ returns self + value × tensor1 × tensor2, element by element with broadcasting, in
 // place.
 //
@@ -1069,7 +1037,7 @@ type AddCMul_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addcmul.html.
-func AddCMul_(self, tensor1, tensor2 Tensor, opts ...AddCMul_Options) Tensor {
+func AddCMul_(self, tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -1077,7 +1045,7 @@ func AddCMul_(self, tensor1, tensor2 Tensor, opts ...AddCMul_Options) Tensor {
 		tensor2 unsafe.Pointer
 		value   cScalar
 	}
-	var opt AddCMul_Options
+	var opt AddCMulOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1096,13 +1064,8 @@ func AddCMul_(self, tensor1, tensor2 Tensor, opts ...AddCMul_Options) Tensor {
 }
 
 // AddCMul_ is the method form of the function [AddCMul_].
-func (self Tensor) AddCMul_(tensor1, tensor2 Tensor, opts ...AddCMul_Options) Tensor {
+func (self Tensor) AddCMul_(tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tensor {
 	return AddCMul_(self, tensor1, tensor2, opts...)
-}
-
-// AddCMulOutOptions are the arguments of [AddCMulOut] that have defaults.
-type AddCMulOutOptions struct {
-	Value Scalar // default: 1
 }
 
 // AddCMulOut returns self + value × tensor1 × tensor2, element by element with broadcasting, into
@@ -1113,7 +1076,7 @@ type AddCMulOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addcmul.html.
-func AddCMulOut(self, tensor1, tensor2, out Tensor, opts ...AddCMulOutOptions) Tensor {
+func AddCMulOut(self, tensor1, tensor2, out Tensor, opts ...AddCMulOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -1122,7 +1085,7 @@ func AddCMulOut(self, tensor1, tensor2, out Tensor, opts ...AddCMulOutOptions) T
 		value   cScalar
 		out     unsafe.Pointer
 	}
-	var opt AddCMulOutOptions
+	var opt AddCMulOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1191,12 +1154,6 @@ func (self Tensor) AddMM(mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 	return AddMM(self, mat1, mat2, opts...)
 }
 
-// AddMM_Options are the arguments of [AddMM_] that have defaults.
-type AddMM_Options struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // AddMM_ returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
 // result, in place.
 //
@@ -1205,7 +1162,7 @@ type AddMM_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addmm.html.
-func AddMM_(self, mat1, mat2 Tensor, opts ...AddMM_Options) Tensor {
+func AddMM_(self, mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1214,7 +1171,7 @@ func AddMM_(self, mat1, mat2 Tensor, opts ...AddMM_Options) Tensor {
 		beta  cScalar
 		alpha cScalar
 	}
-	var opt AddMM_Options
+	var opt AddMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1237,7 +1194,7 @@ func AddMM_(self, mat1, mat2 Tensor, opts ...AddMM_Options) Tensor {
 }
 
 // AddMM_ is the method form of the function [AddMM_].
-func (self Tensor) AddMM_(mat1, mat2 Tensor, opts ...AddMM_Options) Tensor {
+func (self Tensor) AddMM_(mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 	return AddMM_(self, mat1, mat2, opts...)
 }
 
@@ -1287,12 +1244,6 @@ func AddMMDType(self, mat1, mat2 Tensor, outDType DType, opts ...AddMMDTypeOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AddMMDTypeOutOptions are the arguments of [AddMMDTypeOut] that have defaults.
-type AddMMDTypeOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // AddMMDTypeOut returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
 // the result, into out.
 //
@@ -1301,7 +1252,7 @@ type AddMMDTypeOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addmm.html.
-func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...AddMMDTypeOutOptions) Tensor {
+func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...AddMMDTypeOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -1312,7 +1263,7 @@ func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...
 		alpha    cScalar
 		out      unsafe.Pointer
 	}
-	var opt AddMMDTypeOutOptions
+	var opt AddMMDTypeOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1337,12 +1288,6 @@ func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...
 	return out
 }
 
-// AddMMOutOptions are the arguments of [AddMMOut] that have defaults.
-type AddMMOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // AddMMOut returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
 // result, into out.
 //
@@ -1351,7 +1296,7 @@ type AddMMOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addmm.html.
-func AddMMOut(self, mat1, mat2, out Tensor, opts ...AddMMOutOptions) Tensor {
+func AddMMOut(self, mat1, mat2, out Tensor, opts ...AddMMOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1361,7 +1306,7 @@ func AddMMOut(self, mat1, mat2, out Tensor, opts ...AddMMOutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt AddMMOutOptions
+	var opt AddMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1433,12 +1378,6 @@ func (self Tensor) AddMV(mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	return AddMV(self, mat, vec, opts...)
 }
 
-// AddMV_Options are the arguments of [AddMV_] that have defaults.
-type AddMV_Options struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // AddMV_ returns beta × self + alpha × mat·vec: (n×m)·(m) → (n), in place.
 //
 //	addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
@@ -1446,7 +1385,7 @@ type AddMV_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addmv.html.
-func AddMV_(self, mat, vec Tensor, opts ...AddMV_Options) Tensor {
+func AddMV_(self, mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1455,7 +1394,7 @@ func AddMV_(self, mat, vec Tensor, opts ...AddMV_Options) Tensor {
 		beta  cScalar
 		alpha cScalar
 	}
-	var opt AddMV_Options
+	var opt AddMVOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1478,14 +1417,8 @@ func AddMV_(self, mat, vec Tensor, opts ...AddMV_Options) Tensor {
 }
 
 // AddMV_ is the method form of the function [AddMV_].
-func (self Tensor) AddMV_(mat, vec Tensor, opts ...AddMV_Options) Tensor {
+func (self Tensor) AddMV_(mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	return AddMV_(self, mat, vec, opts...)
-}
-
-// AddMVOutOptions are the arguments of [AddMVOut] that have defaults.
-type AddMVOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
 }
 
 // AddMVOut returns beta × self + alpha × mat·vec: (n×m)·(m) → (n), into out.
@@ -1495,7 +1428,7 @@ type AddMVOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addmv.html.
-func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOutOptions) Tensor {
+func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1505,7 +1438,7 @@ func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt AddMVOutOptions
+	var opt AddMVOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1529,11 +1462,6 @@ func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOutOptions) Tensor {
 	return out
 }
 
-// AddOutOptions are the arguments of [AddOut] that have defaults.
-type AddOutOptions struct {
-	Alpha Scalar // default: 1
-}
-
 // AddOut returns self + alpha × other, with broadcasting and type promotion, into out.
 //
 //	add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -1541,7 +1469,7 @@ type AddOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.add.html.
-func AddOut(self, other, out Tensor, opts ...AddOutOptions) Tensor {
+func AddOut(self, other, out Tensor, opts ...AddOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1549,7 +1477,7 @@ func AddOut(self, other, out Tensor, opts ...AddOutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt AddOutOptions
+	var opt AddOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1615,12 +1543,6 @@ func (self Tensor) AddR(vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	return AddR(self, vec1, vec2, opts...)
 }
 
-// AddR_Options are the arguments of [AddR_] that have defaults.
-type AddR_Options struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // AddR_ returns beta × self + alpha × the outer product of vec1 (n) and vec2 (m): (n×m), in place.
 //
 //	addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
@@ -1628,7 +1550,7 @@ type AddR_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addr.html.
-func AddR_(self, vec1, vec2 Tensor, opts ...AddR_Options) Tensor {
+func AddR_(self, vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1637,7 +1559,7 @@ func AddR_(self, vec1, vec2 Tensor, opts ...AddR_Options) Tensor {
 		beta  cScalar
 		alpha cScalar
 	}
-	var opt AddR_Options
+	var opt AddROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1660,14 +1582,8 @@ func AddR_(self, vec1, vec2 Tensor, opts ...AddR_Options) Tensor {
 }
 
 // AddR_ is the method form of the function [AddR_].
-func (self Tensor) AddR_(vec1, vec2 Tensor, opts ...AddR_Options) Tensor {
+func (self Tensor) AddR_(vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	return AddR_(self, vec1, vec2, opts...)
-}
-
-// AddROutOptions are the arguments of [AddROut] that have defaults.
-type AddROutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
 }
 
 // AddROut returns beta × self + alpha × the outer product of vec1 (n) and vec2 (m): (n×m), into
@@ -1678,7 +1594,7 @@ type AddROutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.addr.html.
-func AddROut(self, vec1, vec2, out Tensor, opts ...AddROutOptions) Tensor {
+func AddROut(self, vec1, vec2, out Tensor, opts ...AddROptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1688,7 +1604,7 @@ func AddROut(self, vec1, vec2, out Tensor, opts ...AddROutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt AddROutOptions
+	var opt AddROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1750,11 +1666,6 @@ func (self Tensor) AddScalar(other Scalar, opts ...AddScalarOptions) Tensor {
 	return AddScalar(self, other, opts...)
 }
 
-// AddScalar_Options are the arguments of [AddScalar_] that have defaults.
-type AddScalar_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // AddScalar_ returns self + alpha × other, with broadcasting and type promotion, in place.
 //
 //	add_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)
@@ -1762,14 +1673,14 @@ type AddScalar_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.add.html.
-func AddScalar_(self Tensor, other Scalar, opts ...AddScalar_Options) Tensor {
+func AddScalar_(self Tensor, other Scalar, opts ...AddScalarOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		other cScalar
 		alpha cScalar
 	}
-	var opt AddScalar_Options
+	var opt AddScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1785,13 +1696,8 @@ func AddScalar_(self Tensor, other Scalar, opts ...AddScalar_Options) Tensor {
 }
 
 // AddScalar_ is the method form of the function [AddScalar_].
-func (self Tensor) AddScalar_(other Scalar, opts ...AddScalar_Options) Tensor {
+func (self Tensor) AddScalar_(other Scalar, opts ...AddScalarOptions) Tensor {
 	return AddScalar_(self, other, opts...)
-}
-
-// AddScalarOutOptions are the arguments of [AddScalarOut] that have defaults.
-type AddScalarOutOptions struct {
-	Alpha Scalar // default: 1
 }
 
 // AddScalarOut returns self + alpha × other, with broadcasting and type promotion, into out.
@@ -1801,7 +1707,7 @@ type AddScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.add.html.
-func AddScalarOut(self Tensor, other Scalar, out Tensor, opts ...AddScalarOutOptions) Tensor {
+func AddScalarOut(self Tensor, other Scalar, out Tensor, opts ...AddScalarOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1809,7 +1715,7 @@ func AddScalarOut(self Tensor, other Scalar, out Tensor, opts ...AddScalarOutOpt
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt AddScalarOutOptions
+	var opt AddScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2136,12 +2042,6 @@ func (self Tensor) AllDims(opts ...AllDimsOptions) Tensor {
 	return AllDims(self, opts...)
 }
 
-// AllDimsOutOptions are the arguments of [AllDimsOut] that have defaults.
-type AllDimsOutOptions struct {
-	Dim     []int64 // default: none
-	KeepDim bool
-}
-
 // AllDimsOut tells whether all elements, or all along the given dimensions, are nonzero; the
 // result is bool, uint8 for uint8 inputs, into out.
 //
@@ -2150,7 +2050,7 @@ type AllDimsOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.all.html.
-func AllDimsOut(self, out Tensor, opts ...AllDimsOutOptions) Tensor {
+func AllDimsOut(self, out Tensor, opts ...AllDimsOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2159,7 +2059,7 @@ func AllDimsOut(self, out Tensor, opts ...AllDimsOutOptions) Tensor {
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt AllDimsOutOptions
+	var opt AllDimsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2291,12 +2191,6 @@ func (self Tensor) AMax(opts ...AMaxOptions) Tensor {
 	return AMax(self, opts...)
 }
 
-// AMaxOutOptions are the arguments of [AMaxOut] that have defaults.
-type AMaxOutOptions struct {
-	Dim     []int64
-	KeepDim bool
-}
-
 // AMaxOut returns the maximum along the given dimensions (all if none); ties share the gradient
 // evenly, and no indices are returned, into out.
 //
@@ -2305,7 +2199,7 @@ type AMaxOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.amax.html.
-func AMaxOut(self, out Tensor, opts ...AMaxOutOptions) Tensor {
+func AMaxOut(self, out Tensor, opts ...AMaxOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2314,7 +2208,7 @@ func AMaxOut(self, out Tensor, opts ...AMaxOutOptions) Tensor {
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt AMaxOutOptions
+	var opt AMaxOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2403,12 +2297,6 @@ func (self Tensor) AMinMax(opts ...AMinMaxOptions) (min Tensor, max Tensor) {
 	return AMinMax(self, opts...)
 }
 
-// AMinMaxOutOptions are the arguments of [AMinMaxOut] that have defaults.
-type AMinMaxOutOptions struct {
-	Dim     *int64 // default: none
-	KeepDim bool
-}
-
 // AMinMaxOut returns the minimum and the maximum in one pass, of all elements or along dim.
 //
 //	aminmax.out(Tensor self, *, int? dim=None, bool keepdim=False, Tensor(a!) min, Tensor(b!) max) -> (Tensor(a!) min, Tensor(b!) max)
@@ -2416,7 +2304,7 @@ type AMinMaxOutOptions struct {
 // It returns min and max.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.aminmax.html.
-func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOutOptions) (Tensor, Tensor) {
+func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2425,7 +2313,7 @@ func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOutOptions) (Tensor, Tenso
 		min     unsafe.Pointer
 		max     unsafe.Pointer
 	}
-	var opt AMinMaxOutOptions
+	var opt AMinMaxOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2441,12 +2329,6 @@ func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOutOptions) (Tensor, Tenso
 	return min, max
 }
 
-// AMinOutOptions are the arguments of [AMinOut] that have defaults.
-type AMinOutOptions struct {
-	Dim     []int64
-	KeepDim bool
-}
-
 // AMinOut returns the minimum along the given dimensions (all if none); ties share the gradient
 // evenly, and no indices are returned, into out.
 //
@@ -2455,7 +2337,7 @@ type AMinOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.amin.html.
-func AMinOut(self, out Tensor, opts ...AMinOutOptions) Tensor {
+func AMinOut(self, out Tensor, opts ...AMinOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2464,7 +2346,7 @@ func AMinOut(self, out Tensor, opts ...AMinOutOptions) Tensor {
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt AMinOutOptions
+	var opt AMinOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2734,12 +2616,6 @@ func (self Tensor) AnyDims(opts ...AnyDimsOptions) Tensor {
 	return AnyDims(self, opts...)
 }
 
-// AnyDimsOutOptions are the arguments of [AnyDimsOut] that have defaults.
-type AnyDimsOutOptions struct {
-	Dim     []int64 // default: none
-	KeepDim bool
-}
-
 // AnyDimsOut tells whether any element, or any along the given dimensions, is nonzero; the result
 // is bool, uint8 for uint8 inputs, into out.
 //
@@ -2748,7 +2624,7 @@ type AnyDimsOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.any.html.
-func AnyDimsOut(self, out Tensor, opts ...AnyDimsOutOptions) Tensor {
+func AnyDimsOut(self, out Tensor, opts ...AnyDimsOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2757,7 +2633,7 @@ func AnyDimsOut(self, out Tensor, opts ...AnyDimsOutOptions) Tensor {
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt AnyDimsOutOptions
+	var opt AnyDimsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3489,12 +3365,6 @@ func (self Tensor) ArgMax(opts ...ArgMaxOptions) Tensor {
 	return ArgMax(self, opts...)
 }
 
-// ArgMaxOutOptions are the arguments of [ArgMaxOut] that have defaults.
-type ArgMaxOutOptions struct {
-	Dim     *int64 // default: none
-	KeepDim bool
-}
-
 // ArgMaxOut returns the int64 positions of the maxima along dim; without dim, one position in the
 // flattened tensor, into out.
 //
@@ -3503,7 +3373,7 @@ type ArgMaxOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.argmax.html.
-func ArgMaxOut(self, out Tensor, opts ...ArgMaxOutOptions) Tensor {
+func ArgMaxOut(self, out Tensor, opts ...ArgMaxOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -3511,7 +3381,7 @@ func ArgMaxOut(self, out Tensor, opts ...ArgMaxOutOptions) Tensor {
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt ArgMaxOutOptions
+	var opt ArgMaxOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3562,12 +3432,6 @@ func (self Tensor) ArgMin(opts ...ArgMinOptions) Tensor {
 	return ArgMin(self, opts...)
 }
 
-// ArgMinOutOptions are the arguments of [ArgMinOut] that have defaults.
-type ArgMinOutOptions struct {
-	Dim     *int64 // default: none
-	KeepDim bool
-}
-
 // ArgMinOut returns the int64 positions of the minima along dim; without dim, one position in the
 // flattened tensor, into out.
 //
@@ -3576,7 +3440,7 @@ type ArgMinOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.argmin.html.
-func ArgMinOut(self, out Tensor, opts ...ArgMinOutOptions) Tensor {
+func ArgMinOut(self, out Tensor, opts ...ArgMinOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -3584,7 +3448,7 @@ func ArgMinOut(self, out Tensor, opts ...ArgMinOutOptions) Tensor {
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt ArgMinOutOptions
+	var opt ArgMinOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3672,12 +3536,6 @@ func (self Tensor) ArgSortStable(stable bool, opts ...ArgSortStableOptions) Tens
 	return ArgSortStable(self, stable, opts...)
 }
 
-// ArgSortStableOutOptions are the arguments of [ArgSortStableOut] that have defaults.
-type ArgSortStableOutOptions struct {
-	Dim        *int64 // default: -1
-	Descending bool
-}
-
 // ArgSortStableOut returns the int64 indices that would sort self along dim, into out.
 //
 //	argsort.stable_out(Tensor self, *, bool stable, int dim=-1, bool descending=False, Tensor(a!) out) -> Tensor(a!)
@@ -3685,7 +3543,7 @@ type ArgSortStableOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.argsort.html.
-func ArgSortStableOut(self Tensor, stable bool, out Tensor, opts ...ArgSortStableOutOptions) Tensor {
+func ArgSortStableOut(self Tensor, stable bool, out Tensor, opts ...ArgSortStableOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -3694,7 +3552,7 @@ func ArgSortStableOut(self Tensor, stable bool, out Tensor, opts ...ArgSortStabl
 		descending int64
 		out        unsafe.Pointer
 	}
-	var opt ArgSortStableOutOptions
+	var opt ArgSortStableOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3911,11 +3769,6 @@ func (self Tensor) AsStrided(size, stride []int64, opts ...AsStridedOptions) Ten
 	return AsStrided(self, size, stride, opts...)
 }
 
-// AsStrided_Options are the arguments of [AsStrided_] that have defaults.
-type AsStrided_Options struct {
-	StorageOffset *int64 // default: none
-}
-
 // AsStrided_ views the storage of self with the given sizes, strides and offset; elements may
 // overlap, in place.
 //
@@ -3924,7 +3777,7 @@ type AsStrided_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html.
-func AsStrided_(self Tensor, size, stride []int64, opts ...AsStrided_Options) Tensor {
+func AsStrided_(self Tensor, size, stride []int64, opts ...AsStridedOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -3934,7 +3787,7 @@ func AsStrided_(self Tensor, size, stride []int64, opts ...AsStrided_Options) Te
 		strideLen     int64
 		storageOffset unsafe.Pointer
 	}
-	var opt AsStrided_Options
+	var opt AsStridedOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3948,7 +3801,7 @@ func AsStrided_(self Tensor, size, stride []int64, opts ...AsStrided_Options) Te
 }
 
 // AsStrided_ is the method form of the function [AsStrided_].
-func (self Tensor) AsStrided_(size, stride []int64, opts ...AsStrided_Options) Tensor {
+func (self Tensor) AsStrided_(size, stride []int64, opts ...AsStridedOptions) Tensor {
 	return AsStrided_(self, size, stride, opts...)
 }
 
@@ -3986,11 +3839,6 @@ func AsStridedCopy(self Tensor, size, stride []int64, opts ...AsStridedCopyOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AsStridedCopyOutOptions are the arguments of [AsStridedCopyOut] that have defaults.
-type AsStridedCopyOutOptions struct {
-	StorageOffset *int64 // default: none
-}
-
 // AsStridedCopyOut is as_strided that returns a copy instead of a view, into out.
 //
 //	as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -3998,7 +3846,7 @@ type AsStridedCopyOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.as_strided_copy.html.
-func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsStridedCopyOutOptions) Tensor {
+func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsStridedCopyOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -4009,7 +3857,7 @@ func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsS
 		storageOffset unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt AsStridedCopyOutOptions
+	var opt AsStridedCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4067,11 +3915,6 @@ func (self Tensor) AsStridedScatter(src Tensor, size, stride []int64, opts ...As
 	return AsStridedScatter(self, src, size, stride, opts...)
 }
 
-// AsStridedScatterOutOptions are the arguments of [AsStridedScatterOut] that have defaults.
-type AsStridedScatterOutOptions struct {
-	StorageOffset *int64 // default: none
-}
-
 // AsStridedScatterOut returns a copy of self whose elements seen through the given sizes, strides
 // and offset are replaced by src, into out.
 //
@@ -4080,7 +3923,7 @@ type AsStridedScatterOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.as_strided_scatter.html.
-func AsStridedScatterOut(self, src Tensor, size, stride []int64, out Tensor, opts ...AsStridedScatterOutOptions) Tensor {
+func AsStridedScatterOut(self, src Tensor, size, stride []int64, out Tensor, opts ...AsStridedScatterOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -4092,7 +3935,7 @@ func AsStridedScatterOut(self, src Tensor, size, stride []int64, out Tensor, opt
 		storageOffset unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt AsStridedScatterOutOptions
+	var opt AsStridedScatterOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4482,14 +4325,6 @@ func AvgPool1d(self Tensor, kernelSize []int64, opts ...AvgPool1dOptions) Tensor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool1dOutOptions are the arguments of [AvgPool1dOut] that have defaults.
-type AvgPool1dOutOptions struct {
-	Stride          []int64
-	Padding         []int64 // default: [0]
-	CeilMode        bool
-	CountIncludePad *bool // default: true
-}
-
 // AvgPool1dOut averages windows of kernel_size elements over the last dimension: (N, C, L) → (N,
 // C, Lout); stride defaults to kernel_size, into out.
 //
@@ -4498,7 +4333,7 @@ type AvgPool1dOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.avg_pool1d.html.
-func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1dOutOptions) Tensor {
+func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1dOptions) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -4512,7 +4347,7 @@ func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1d
 		countIncludePad int64
 		out             unsafe.Pointer
 	}
-	var opt AvgPool1dOutOptions
+	var opt AvgPool1dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4651,15 +4486,6 @@ func AvgPool2dBackwardGradInput(gradOutput, self Tensor, kernelSize, stride, pad
 	return gradInput
 }
 
-// AvgPool2dOutOptions are the arguments of [AvgPool2dOut] that have defaults.
-type AvgPool2dOutOptions struct {
-	Stride          []int64
-	Padding         []int64 // default: [0, 0]
-	CeilMode        bool
-	CountIncludePad *bool  // default: true
-	DivisorOverride *int64 // default: none
-}
-
 // AvgPool2dOut averages kernel_size windows over the last two dimensions: (N, C, H, W) → (N, C,
 // Hout, Wout); stride defaults to kernel_size, into out.
 //
@@ -4668,7 +4494,7 @@ type AvgPool2dOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool2d.html.
-func AvgPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool2dOutOptions) Tensor {
+func AvgPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool2dOptions) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -4683,7 +4509,7 @@ func AvgPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool2d
 		divisorOverride unsafe.Pointer
 		out             unsafe.Pointer
 	}
-	var opt AvgPool2dOutOptions
+	var opt AvgPool2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4823,15 +4649,6 @@ func AvgPool3dBackwardGradInput(gradOutput, self Tensor, kernelSize, stride, pad
 	return gradInput
 }
 
-// AvgPool3dOutOptions are the arguments of [AvgPool3dOut] that have defaults.
-type AvgPool3dOutOptions struct {
-	Stride          []int64
-	Padding         []int64 // default: [0, 0, 0]
-	CeilMode        bool
-	CountIncludePad *bool  // default: true
-	DivisorOverride *int64 // default: none
-}
-
 // AvgPool3dOut averages kernel_size windows over the last three dimensions: (N, C, D, H, W) → (N,
 // C, Dout, Hout, Wout), into out.
 //
@@ -4840,7 +4657,7 @@ type AvgPool3dOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool3d.html.
-func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3dOutOptions) Tensor {
+func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3dOptions) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -4855,7 +4672,7 @@ func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3d
 		divisorOverride unsafe.Pointer
 		out             unsafe.Pointer
 	}
-	var opt AvgPool3dOutOptions
+	var opt AvgPool3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -56,12 +56,6 @@ func (self Tensor) BAddBMM(batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor
 	return BAddBMM(self, batch1, batch2, opts...)
 }
 
-// BAddBMM_Options are the arguments of [BAddBMM_] that have defaults.
-type BAddBMM_Options struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // BAddBMM_ returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
 // (b×m×p) → (b×n×p), in place.
 //
@@ -70,7 +64,7 @@ type BAddBMM_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.baddbmm.html.
-func BAddBMM_(self, batch1, batch2 Tensor, opts ...BAddBMM_Options) Tensor {
+func BAddBMM_(self, batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -79,7 +73,7 @@ func BAddBMM_(self, batch1, batch2 Tensor, opts ...BAddBMM_Options) Tensor {
 		beta   cScalar
 		alpha  cScalar
 	}
-	var opt BAddBMM_Options
+	var opt BAddBMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -102,7 +96,7 @@ func BAddBMM_(self, batch1, batch2 Tensor, opts ...BAddBMM_Options) Tensor {
 }
 
 // BAddBMM_ is the method form of the function [BAddBMM_].
-func (self Tensor) BAddBMM_(batch1, batch2 Tensor, opts ...BAddBMM_Options) Tensor {
+func (self Tensor) BAddBMM_(batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor {
 	return BAddBMM_(self, batch1, batch2, opts...)
 }
 
@@ -152,12 +146,6 @@ func BAddBMMDType(self, batch1, batch2 Tensor, outDType DType, opts ...BAddBMMDT
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BAddBMMDTypeOutOptions are the arguments of [BAddBMMDTypeOut] that have defaults.
-type BAddBMMDTypeOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // BAddBMMDTypeOut returns beta × self + alpha × batch1·batch2 for each matrix of the batch:
 // (b×n×m), (b×m×p) → (b×n×p), into out.
 //
@@ -166,7 +154,7 @@ type BAddBMMDTypeOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.baddbmm.html.
-func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, opts ...BAddBMMDTypeOutOptions) Tensor {
+func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, opts ...BAddBMMDTypeOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -177,7 +165,7 @@ func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, op
 		alpha    cScalar
 		out      unsafe.Pointer
 	}
-	var opt BAddBMMDTypeOutOptions
+	var opt BAddBMMDTypeOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -202,12 +190,6 @@ func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, op
 	return out
 }
 
-// BAddBMMOutOptions are the arguments of [BAddBMMOut] that have defaults.
-type BAddBMMOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // BAddBMMOut returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
 // (b×m×p) → (b×n×p), into out.
 //
@@ -216,7 +198,7 @@ type BAddBMMOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.baddbmm.html.
-func BAddBMMOut(self, batch1, batch2, out Tensor, opts ...BAddBMMOutOptions) Tensor {
+func BAddBMMOut(self, batch1, batch2, out Tensor, opts ...BAddBMMOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -226,7 +208,7 @@ func BAddBMMOut(self, batch1, batch2, out Tensor, opts ...BAddBMMOutOptions) Ten
 		alpha  cScalar
 		out    unsafe.Pointer
 	}
-	var opt BAddBMMOutOptions
+	var opt BAddBMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1032,11 +1014,6 @@ func BernoulliFloatOut(self, out Tensor, opts ...BernoulliFloatOutOptions) Tenso
 	return out
 }
 
-// BernoulliOutOptions are the arguments of [BernoulliOut] that have defaults.
-type BernoulliOutOptions struct {
-	Generator *Generator // default: the default one
-}
-
 // BernoulliOut draws 0 or 1 for each element, 1 with the element's own value as probability, or
 // with p where p is given, into out.
 //
@@ -1045,14 +1022,14 @@ type BernoulliOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.bernoulli.html.
-func BernoulliOut(self, out Tensor, opts ...BernoulliOutOptions) Tensor {
+func BernoulliOut(self, out Tensor, opts ...BernoulliOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt BernoulliOutOptions
+	var opt BernoulliOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1136,11 +1113,6 @@ func BernoulliTensor(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BernoulliTensor_Options are the arguments of [BernoulliTensor_] that have defaults.
-type BernoulliTensor_Options struct {
-	Generator *Generator // default: the default one
-}
-
 // BernoulliTensor_ draws 0 or 1 for each element, 1 with the element's own value as probability,
 // or with p where p is given, in place.
 //
@@ -1149,14 +1121,14 @@ type BernoulliTensor_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.bernoulli.html.
-func BernoulliTensor_(self, p Tensor, opts ...BernoulliTensor_Options) Tensor {
+func BernoulliTensor_(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		p         unsafe.Pointer
 		generator unsafe.Pointer
 	}
-	var opt BernoulliTensor_Options
+	var opt BernoulliTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1171,13 +1143,8 @@ func BernoulliTensor_(self, p Tensor, opts ...BernoulliTensor_Options) Tensor {
 }
 
 // BernoulliTensor_ is the method form of the function [BernoulliTensor_].
-func (self Tensor) BernoulliTensor_(p Tensor, opts ...BernoulliTensor_Options) Tensor {
+func (self Tensor) BernoulliTensor_(p Tensor, opts ...BernoulliTensorOptions) Tensor {
 	return BernoulliTensor_(self, p, opts...)
-}
-
-// BernoulliTensorOutOptions are the arguments of [BernoulliTensorOut] that have defaults.
-type BernoulliTensorOutOptions struct {
-	Generator *Generator // default: the default one
 }
 
 // BernoulliTensorOut draws 0 or 1 for each element, 1 with the element's own value as probability,
@@ -1188,7 +1155,7 @@ type BernoulliTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.bernoulli.html.
-func BernoulliTensorOut(self, p, out Tensor, opts ...BernoulliTensorOutOptions) Tensor {
+func BernoulliTensorOut(self, p, out Tensor, opts ...BernoulliTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1196,7 +1163,7 @@ func BernoulliTensorOut(self, p, out Tensor, opts ...BernoulliTensorOutOptions) 
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt BernoulliTensorOutOptions
+	var opt BernoulliTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1362,12 +1329,6 @@ func BinaryCrossEntropyBackwardGradInput(gradOutput, self, target, gradInput Ten
 	return gradInput
 }
 
-// BinaryCrossEntropyOutOptions are the arguments of [BinaryCrossEntropyOut] that have defaults.
-type BinaryCrossEntropyOutOptions struct {
-	Weight    Tensor // default: none
-	Reduction *int64 // default: 1
-}
-
 // BinaryCrossEntropyOut computes the loss -(t·log(x) + (1-t)·log(1-x)) for probabilities self and
 // targets t, reduced as asked, into out.
 //
@@ -1376,7 +1337,7 @@ type BinaryCrossEntropyOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy.html.
-func BinaryCrossEntropyOut(self, target, out Tensor, opts ...BinaryCrossEntropyOutOptions) Tensor {
+func BinaryCrossEntropyOut(self, target, out Tensor, opts ...BinaryCrossEntropyOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1385,7 +1346,7 @@ func BinaryCrossEntropyOut(self, target, out Tensor, opts ...BinaryCrossEntropyO
 		reduction int64
 		out       unsafe.Pointer
 	}
-	var opt BinaryCrossEntropyOutOptions
+	var opt BinaryCrossEntropyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1442,13 +1403,6 @@ func BinaryCrossEntropyWithLogits(self, target Tensor, opts ...BinaryCrossEntrop
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BinaryCrossEntropyWithLogitsOutOptions are the arguments of [BinaryCrossEntropyWithLogitsOut] that have defaults.
-type BinaryCrossEntropyWithLogitsOutOptions struct {
-	Weight    Tensor // default: none
-	PosWeight Tensor // default: none
-	Reduction *int64 // default: 1
-}
-
 // BinaryCrossEntropyWithLogitsOut computes binary cross entropy of sigmoid(self) against target in
 // a numerically stable form; pos_weight scales the positives, into out.
 //
@@ -1457,7 +1411,7 @@ type BinaryCrossEntropyWithLogitsOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.binary_cross_entropy_with_logits.html.
-func BinaryCrossEntropyWithLogitsOut(self, target, out Tensor, opts ...BinaryCrossEntropyWithLogitsOutOptions) Tensor {
+func BinaryCrossEntropyWithLogitsOut(self, target, out Tensor, opts ...BinaryCrossEntropyWithLogitsOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1467,7 +1421,7 @@ func BinaryCrossEntropyWithLogitsOut(self, target, out Tensor, opts ...BinaryCro
 		reduction int64
 		out       unsafe.Pointer
 	}
-	var opt BinaryCrossEntropyWithLogitsOutOptions
+	var opt BinaryCrossEntropyWithLogitsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1524,12 +1478,6 @@ func (self Tensor) BinCount(opts ...BinCountOptions) Tensor {
 	return BinCount(self, opts...)
 }
 
-// BinCountOutOptions are the arguments of [BinCountOut] that have defaults.
-type BinCountOutOptions struct {
-	Weights   Tensor // default: none
-	Minlength int64
-}
-
 // BinCountOut counts how often each value occurs in a vector of non-negative integers, as int64;
 // with weights, sums them per value as floats, into out.
 //
@@ -1538,7 +1486,7 @@ type BinCountOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.bincount.html.
-func BinCountOut(self, out Tensor, opts ...BinCountOutOptions) Tensor {
+func BinCountOut(self, out Tensor, opts ...BinCountOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1546,7 +1494,7 @@ func BinCountOut(self, out Tensor, opts ...BinCountOutOptions) Tensor {
 		minlength int64
 		out       unsafe.Pointer
 	}
-	var opt BinCountOutOptions
+	var opt BinCountOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1592,18 +1540,13 @@ func Binomial(count, prob Tensor, opts ...BinomialOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BinomialOutOptions are the arguments of [BinomialOut] that have defaults.
-type BinomialOutOptions struct {
-	Generator *Generator // default: the default one
-}
-
 // BinomialOut draws from the binomial distribution with count trials and success probability prob,
 // element by element; the result is float, into out.
 //
 //	binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func BinomialOut(count, prob, out Tensor, opts ...BinomialOutOptions) Tensor {
+func BinomialOut(count, prob, out Tensor, opts ...BinomialOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		count     unsafe.Pointer
@@ -1611,7 +1554,7 @@ func BinomialOut(count, prob, out Tensor, opts ...BinomialOutOptions) Tensor {
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt BinomialOutOptions
+	var opt BinomialOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3008,12 +2951,6 @@ func Bucketize(self, boundaries Tensor, opts ...BucketizeOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BucketizeOutOptions are the arguments of [BucketizeOut] that have defaults.
-type BucketizeOutOptions struct {
-	OutInt32 bool
-	Right    bool
-}
-
 // BucketizeOut returns, for each element, the index of the interval between the sorted boundaries
 // it falls into, as int64 or int32, into out.
 //
@@ -3022,7 +2959,7 @@ type BucketizeOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.bucketize.html.
-func BucketizeOut(self, boundaries, out Tensor, opts ...BucketizeOutOptions) Tensor {
+func BucketizeOut(self, boundaries, out Tensor, opts ...BucketizeOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -3031,7 +2968,7 @@ func BucketizeOut(self, boundaries, out Tensor, opts ...BucketizeOutOptions) Ten
 		right      int64
 		out        unsafe.Pointer
 	}
-	var opt BucketizeOutOptions
+	var opt BucketizeOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3081,12 +3018,6 @@ func BucketizeScalar(self Scalar, boundaries Tensor, opts ...BucketizeScalarOpti
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BucketizeScalarOutOptions are the arguments of [BucketizeScalarOut] that have defaults.
-type BucketizeScalarOutOptions struct {
-	OutInt32 bool
-	Right    bool
-}
-
 // BucketizeScalarOut returns, for each element, the index of the interval between the sorted
 // boundaries it falls into, as int64 or int32, into out.
 //
@@ -3095,7 +3026,7 @@ type BucketizeScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.bucketize.html.
-func BucketizeScalarOut(self Scalar, boundaries, out Tensor, opts ...BucketizeScalarOutOptions) Tensor {
+func BucketizeScalarOut(self Scalar, boundaries, out Tensor, opts ...BucketizeScalarOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       cScalar
@@ -3104,7 +3035,7 @@ func BucketizeScalarOut(self Scalar, boundaries, out Tensor, opts ...BucketizeSc
 		right      int64
 		out        unsafe.Pointer
 	}
-	var opt BucketizeScalarOutOptions
+	var opt BucketizeScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

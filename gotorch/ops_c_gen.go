@@ -74,11 +74,6 @@ func Cat(tensors []Tensor, opts ...CatOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CatOutOptions are the arguments of [CatOut] that have defaults.
-type CatOutOptions struct {
-	Dim int64
-}
-
 // CatOut joins tensors along an existing dimension; all other sizes must agree, into out.
 //
 //	cat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -86,7 +81,7 @@ type CatOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cat.html.
-func CatOut(tensors []Tensor, out Tensor, opts ...CatOutOptions) Tensor {
+func CatOut(tensors []Tensor, out Tensor, opts ...CatOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		tensors    unsafe.Pointer
@@ -94,7 +89,7 @@ func CatOut(tensors []Tensor, out Tensor, opts ...CatOutOptions) Tensor {
 		dim        int64
 		out        unsafe.Pointer
 	}
-	var opt CatOutOptions
+	var opt CatOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -141,13 +136,6 @@ func Cauchy(self Tensor, opts ...CauchyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Cauchy_Options are the arguments of [Cauchy_] that have defaults.
-type Cauchy_Options struct {
-	Median    float64
-	Sigma     *float64   // default: 1
-	Generator *Generator // default: the default one
-}
-
 // Cauchy_ draws samples of the Cauchy distribution with the given median and scale sigma, in the
 // shape of self, in place.
 //
@@ -156,7 +144,7 @@ type Cauchy_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.cauchy_.html.
-func Cauchy_(self Tensor, opts ...Cauchy_Options) Tensor {
+func Cauchy_(self Tensor, opts ...CauchyOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -164,7 +152,7 @@ func Cauchy_(self Tensor, opts ...Cauchy_Options) Tensor {
 		sigma     float64
 		generator unsafe.Pointer
 	}
-	var opt Cauchy_Options
+	var opt CauchyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -179,15 +167,8 @@ func Cauchy_(self Tensor, opts ...Cauchy_Options) Tensor {
 }
 
 // Cauchy_ is the method form of the function [Cauchy_].
-func (self Tensor) Cauchy_(opts ...Cauchy_Options) Tensor {
+func (self Tensor) Cauchy_(opts ...CauchyOptions) Tensor {
 	return Cauchy_(self, opts...)
-}
-
-// CauchyOutOptions are the arguments of [CauchyOut] that have defaults.
-type CauchyOutOptions struct {
-	Median    float64
-	Sigma     *float64   // default: 1
-	Generator *Generator // default: the default one
 }
 
 // CauchyOut draws samples of the Cauchy distribution with the given median and scale sigma, in the
@@ -196,7 +177,7 @@ type CauchyOutOptions struct {
 //	cauchy.out(Tensor self, float median=0, float sigma=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CauchyOut(self, out Tensor, opts ...CauchyOutOptions) Tensor {
+func CauchyOut(self, out Tensor, opts ...CauchyOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -205,7 +186,7 @@ func CauchyOut(self, out Tensor, opts ...CauchyOutOptions) Tensor {
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt CauchyOutOptions
+	var opt CauchyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -410,11 +391,6 @@ func CELU(self Tensor, opts ...CELUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CELU_Options are the arguments of [CELU_] that have defaults.
-type CELU_Options struct {
-	Alpha Scalar // default: 1.0
-}
-
 // CELU_ keeps positive elements and bends others to alpha·(exp(x/alpha) - 1), which has slope 1 at
 // zero, in place.
 //
@@ -423,13 +399,13 @@ type CELU_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.celu.html.
-func CELU_(self Tensor, opts ...CELU_Options) Tensor {
+func CELU_(self Tensor, opts ...CELUOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		alpha cScalar
 	}
-	var opt CELU_Options
+	var opt CELUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -443,11 +419,6 @@ func CELU_(self Tensor, opts ...CELU_Options) Tensor {
 	return self
 }
 
-// CELUOutOptions are the arguments of [CELUOut] that have defaults.
-type CELUOutOptions struct {
-	Alpha Scalar // default: 1.0
-}
-
 // CELUOut keeps positive elements and bends others to alpha·(exp(x/alpha) - 1), which has slope 1
 // at zero, into out.
 //
@@ -456,14 +427,14 @@ type CELUOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.celu.html.
-func CELUOut(self, out Tensor, opts ...CELUOutOptions) Tensor {
+func CELUOut(self, out Tensor, opts ...CELUOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt CELUOutOptions
+	var opt CELUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -632,11 +603,6 @@ func (self Tensor) CholeskyInverse(opts ...CholeskyInverseOptions) Tensor {
 	return CholeskyInverse(self, opts...)
 }
 
-// CholeskyInverseOutOptions are the arguments of [CholeskyInverseOut] that have defaults.
-type CholeskyInverseOutOptions struct {
-	Upper bool
-}
-
 // CholeskyInverseOut returns the inverse of a positive definite matrix from its Cholesky factor
 // self; upper says which triangle self is, into out.
 //
@@ -645,14 +611,14 @@ type CholeskyInverseOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cholesky_inverse.html.
-func CholeskyInverseOut(self, out Tensor, opts ...CholeskyInverseOutOptions) Tensor {
+func CholeskyInverseOut(self, out Tensor, opts ...CholeskyInverseOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		upper int64
 		out   unsafe.Pointer
 	}
-	var opt CholeskyInverseOutOptions
+	var opt CholeskyInverseOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -702,11 +668,6 @@ func (self Tensor) CholeskySolve(input2 Tensor, opts ...CholeskySolveOptions) Te
 	return CholeskySolve(self, input2, opts...)
 }
 
-// CholeskySolveOutOptions are the arguments of [CholeskySolveOut] that have defaults.
-type CholeskySolveOutOptions struct {
-	Upper bool
-}
-
 // CholeskySolveOut solves A·X = self for X, where input2 is the Cholesky factor of A; upper says
 // which triangle it is, into out.
 //
@@ -715,7 +676,7 @@ type CholeskySolveOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cholesky_solve.html.
-func CholeskySolveOut(self, input2, out Tensor, opts ...CholeskySolveOutOptions) Tensor {
+func CholeskySolveOut(self, input2, out Tensor, opts ...CholeskySolveOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -723,7 +684,7 @@ func CholeskySolveOut(self, input2, out Tensor, opts ...CholeskySolveOutOptions)
 		upper  int64
 		out    unsafe.Pointer
 	}
-	var opt CholeskySolveOutOptions
+	var opt CholeskySolveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -838,12 +799,6 @@ func (self Tensor) Clamp(opts ...ClampOptions) Tensor {
 	return Clamp(self, opts...)
 }
 
-// Clamp_Options are the arguments of [Clamp_] that have defaults.
-type Clamp_Options struct {
-	Min Scalar // default: none
-	Max Scalar // default: none
-}
-
 // Clamp_ limits each element to the range from min to max, either of which may be absent; scalars
 // or tensors that broadcast, in place.
 //
@@ -852,14 +807,14 @@ type Clamp_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clamp.html.
-func Clamp_(self Tensor, opts ...Clamp_Options) Tensor {
+func Clamp_(self Tensor, opts ...ClampOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		min   cScalar
 		max   cScalar
 	}
-	var opt Clamp_Options
+	var opt ClampOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -872,7 +827,7 @@ func Clamp_(self Tensor, opts ...Clamp_Options) Tensor {
 }
 
 // Clamp_ is the method form of the function [Clamp_].
-func (self Tensor) Clamp_(opts ...Clamp_Options) Tensor {
+func (self Tensor) Clamp_(opts ...ClampOptions) Tensor {
 	return Clamp_(self, opts...)
 }
 
@@ -1146,12 +1101,6 @@ func ClampMinTensorOut(self, min, out Tensor) Tensor {
 	return out
 }
 
-// ClampOutOptions are the arguments of [ClampOut] that have defaults.
-type ClampOutOptions struct {
-	Min Scalar // default: none
-	Max Scalar // default: none
-}
-
 // ClampOut limits each element to the range from min to max, either of which may be absent;
 // scalars or tensors that broadcast, into out.
 //
@@ -1160,7 +1109,7 @@ type ClampOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clamp.html.
-func ClampOut(self, out Tensor, opts ...ClampOutOptions) Tensor {
+func ClampOut(self, out Tensor, opts ...ClampOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1168,7 +1117,7 @@ func ClampOut(self, out Tensor, opts ...ClampOutOptions) Tensor {
 		max   cScalar
 		out   unsafe.Pointer
 	}
-	var opt ClampOutOptions
+	var opt ClampOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1221,12 +1170,6 @@ func (self Tensor) ClampTensor(opts ...ClampTensorOptions) Tensor {
 	return ClampTensor(self, opts...)
 }
 
-// ClampTensor_Options are the arguments of [ClampTensor_] that have defaults.
-type ClampTensor_Options struct {
-	Min Tensor // default: none
-	Max Tensor // default: none
-}
-
 // ClampTensor_ limits each element to the range from min to max, either of which may be absent;
 // scalars or tensors that broadcast, in place.
 //
@@ -1235,14 +1178,14 @@ type ClampTensor_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clamp.html.
-func ClampTensor_(self Tensor, opts ...ClampTensor_Options) Tensor {
+func ClampTensor_(self Tensor, opts ...ClampTensorOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		min   unsafe.Pointer
 		max   unsafe.Pointer
 	}
-	var opt ClampTensor_Options
+	var opt ClampTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1257,14 +1200,8 @@ func ClampTensor_(self Tensor, opts ...ClampTensor_Options) Tensor {
 }
 
 // ClampTensor_ is the method form of the function [ClampTensor_].
-func (self Tensor) ClampTensor_(opts ...ClampTensor_Options) Tensor {
+func (self Tensor) ClampTensor_(opts ...ClampTensorOptions) Tensor {
 	return ClampTensor_(self, opts...)
-}
-
-// ClampTensorOutOptions are the arguments of [ClampTensorOut] that have defaults.
-type ClampTensorOutOptions struct {
-	Min Tensor // default: none
-	Max Tensor // default: none
 }
 
 // ClampTensorOut limits each element to the range from min to max, either of which may be absent;
@@ -1275,7 +1212,7 @@ type ClampTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clamp.html.
-func ClampTensorOut(self, out Tensor, opts ...ClampTensorOutOptions) Tensor {
+func ClampTensorOut(self, out Tensor, opts ...ClampTensorOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1283,7 +1220,7 @@ func ClampTensorOut(self, out Tensor, opts ...ClampTensorOutOptions) Tensor {
 		max   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt ClampTensorOutOptions
+	var opt ClampTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1335,12 +1272,6 @@ func (self Tensor) Clip(opts ...ClipOptions) Tensor {
 	return Clip(self, opts...)
 }
 
-// Clip_Options are the arguments of [Clip_] that have defaults.
-type Clip_Options struct {
-	Min Scalar // default: none
-	Max Scalar // default: none
-}
-
 // Clip_ is clamp under its NumPy name: limits each element to the range from min to max, in place.
 //
 //	clip_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)
@@ -1348,14 +1279,14 @@ type Clip_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clip.html.
-func Clip_(self Tensor, opts ...Clip_Options) Tensor {
+func Clip_(self Tensor, opts ...ClipOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		min   cScalar
 		max   cScalar
 	}
-	var opt Clip_Options
+	var opt ClipOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1368,14 +1299,8 @@ func Clip_(self Tensor, opts ...Clip_Options) Tensor {
 }
 
 // Clip_ is the method form of the function [Clip_].
-func (self Tensor) Clip_(opts ...Clip_Options) Tensor {
+func (self Tensor) Clip_(opts ...ClipOptions) Tensor {
 	return Clip_(self, opts...)
-}
-
-// ClipOutOptions are the arguments of [ClipOut] that have defaults.
-type ClipOutOptions struct {
-	Min Scalar // default: none
-	Max Scalar // default: none
 }
 
 // ClipOut is clamp under its NumPy name: limits each element to the range from min to max, into
@@ -1386,7 +1311,7 @@ type ClipOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clip.html.
-func ClipOut(self, out Tensor, opts ...ClipOutOptions) Tensor {
+func ClipOut(self, out Tensor, opts ...ClipOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1394,7 +1319,7 @@ func ClipOut(self, out Tensor, opts ...ClipOutOptions) Tensor {
 		max   cScalar
 		out   unsafe.Pointer
 	}
-	var opt ClipOutOptions
+	var opt ClipOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1446,12 +1371,6 @@ func (self Tensor) ClipTensor(opts ...ClipTensorOptions) Tensor {
 	return ClipTensor(self, opts...)
 }
 
-// ClipTensor_Options are the arguments of [ClipTensor_] that have defaults.
-type ClipTensor_Options struct {
-	Min Tensor // default: none
-	Max Tensor // default: none
-}
-
 // ClipTensor_ is clamp under its NumPy name: limits each element to the range from min to max, in
 // place.
 //
@@ -1460,14 +1379,14 @@ type ClipTensor_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clip.html.
-func ClipTensor_(self Tensor, opts ...ClipTensor_Options) Tensor {
+func ClipTensor_(self Tensor, opts ...ClipTensorOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		min   unsafe.Pointer
 		max   unsafe.Pointer
 	}
-	var opt ClipTensor_Options
+	var opt ClipTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1482,14 +1401,8 @@ func ClipTensor_(self Tensor, opts ...ClipTensor_Options) Tensor {
 }
 
 // ClipTensor_ is the method form of the function [ClipTensor_].
-func (self Tensor) ClipTensor_(opts ...ClipTensor_Options) Tensor {
+func (self Tensor) ClipTensor_(opts ...ClipTensorOptions) Tensor {
 	return ClipTensor_(self, opts...)
-}
-
-// ClipTensorOutOptions are the arguments of [ClipTensorOut] that have defaults.
-type ClipTensorOutOptions struct {
-	Min Tensor // default: none
-	Max Tensor // default: none
 }
 
 // ClipTensorOut is clamp under its NumPy name: limits each element to the range from min to max,
@@ -1500,7 +1413,7 @@ type ClipTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clip.html.
-func ClipTensorOut(self, out Tensor, opts ...ClipTensorOutOptions) Tensor {
+func ClipTensorOut(self, out Tensor, opts ...ClipTensorOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1508,7 +1421,7 @@ func ClipTensorOut(self, out Tensor, opts ...ClipTensorOutOptions) Tensor {
 		max   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt ClipTensorOutOptions
+	var opt ClipTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1557,11 +1470,6 @@ func (self Tensor) Clone(opts ...CloneOptions) Tensor {
 	return Clone(self, opts...)
 }
 
-// CloneOutOptions are the arguments of [CloneOut] that have defaults.
-type CloneOutOptions struct {
-	MemoryFormat MemoryFormat // default: none
-}
-
 // CloneOut returns a copy with storage of its own; gradients flow back to the original, into out.
 //
 //	clone.out(Tensor self, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
@@ -1569,14 +1477,14 @@ type CloneOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.clone.html.
-func CloneOut(self, out Tensor, opts ...CloneOutOptions) Tensor {
+func CloneOut(self, out Tensor, opts ...CloneOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
 		memoryFormat int64
 		out          unsafe.Pointer
 	}
-	var opt CloneOutOptions
+	var opt CloneOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1919,11 +1827,6 @@ func Concatenate(tensors []Tensor, opts ...ConcatenateOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ConcatenateOutOptions are the arguments of [ConcatenateOut] that have defaults.
-type ConcatenateOutOptions struct {
-	Dim int64
-}
-
 // ConcatenateOut is cat under its NumPy name: joins tensors along an existing dimension, into out.
 //
 //	concatenate.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -1931,7 +1834,7 @@ type ConcatenateOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.concatenate.html.
-func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOutOptions) Tensor {
+func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		tensors    unsafe.Pointer
@@ -1939,7 +1842,7 @@ func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOutOptions)
 		dim        int64
 		out        unsafe.Pointer
 	}
-	var opt ConcatenateOutOptions
+	var opt ConcatenateOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1952,11 +1855,6 @@ func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOutOptions)
 	return out
 }
 
-// ConcatOutOptions are the arguments of [ConcatOut] that have defaults.
-type ConcatOutOptions struct {
-	Dim int64
-}
-
 // ConcatOut is cat under another name: joins tensors along an existing dimension, into out.
 //
 //	concat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -1964,7 +1862,7 @@ type ConcatOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.concat.html.
-func ConcatOut(tensors []Tensor, out Tensor, opts ...ConcatOutOptions) Tensor {
+func ConcatOut(tensors []Tensor, out Tensor, opts ...ConcatOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		tensors    unsafe.Pointer
@@ -1972,7 +1870,7 @@ func ConcatOut(tensors []Tensor, out Tensor, opts ...ConcatOutOptions) Tensor {
 		dim        int64
 		out        unsafe.Pointer
 	}
-	var opt ConcatOutOptions
+	var opt ConcatOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2112,18 +2010,13 @@ func ConstantPadND(self Tensor, pad []int64, opts ...ConstantPadNDOptions) Tenso
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ConstantPadNDOutOptions are the arguments of [ConstantPadNDOut] that have defaults.
-type ConstantPadNDOutOptions struct {
-	Value Scalar // default: 0
-}
-
 // ConstantPadNDOut pads with a constant value; pad lists (before, after) pairs from the last
 // dimension backwards, negative numbers crop, into out.
 //
 //	constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func ConstantPadNDOut(self Tensor, pad []int64, out Tensor, opts ...ConstantPadNDOutOptions) Tensor {
+func ConstantPadNDOut(self Tensor, pad []int64, out Tensor, opts ...ConstantPadNDOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -2132,7 +2025,7 @@ func ConstantPadNDOut(self Tensor, pad []int64, out Tensor, opts ...ConstantPadN
 		value  cScalar
 		out    unsafe.Pointer
 	}
-	var opt ConstantPadNDOutOptions
+	var opt ConstantPadNDOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3012,11 +2905,6 @@ func ConvTBCBackward(self, input, weight, bias Tensor, pad int64) (Tensor, Tenso
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// ConvTBCOutOptions are the arguments of [ConvTBCOut] that have defaults.
-type ConvTBCOutOptions struct {
-	Pad int64
-}
-
 // ConvTBCOut convolves over time a (time, batch, Cin) tensor with weight (K, Cin, Cout) and adds
 // bias, giving (time', batch, Cout), into out.
 //
@@ -3025,7 +2913,7 @@ type ConvTBCOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.conv_tbc.html.
-func ConvTBCOut(self, weight, bias, out Tensor, opts ...ConvTBCOutOptions) Tensor {
+func ConvTBCOut(self, weight, bias, out Tensor, opts ...ConvTBCOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -3034,7 +2922,7 @@ func ConvTBCOut(self, weight, bias, out Tensor, opts ...ConvTBCOutOptions) Tenso
 		pad    int64
 		out    unsafe.Pointer
 	}
-	var opt ConvTBCOutOptions
+	var opt ConvTBCOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3272,11 +3160,6 @@ func Copy(self, src Tensor, opts ...CopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Copy_Options are the arguments of [Copy_] that have defaults.
-type Copy_Options struct {
-	NonBlocking bool
-}
-
 // Copy_ copies the elements of src into the shape, dtype and device of self, broadcasting src, in
 // place.
 //
@@ -3285,14 +3168,14 @@ type Copy_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.copy_.html.
-func Copy_(self, src Tensor, opts ...Copy_Options) Tensor {
+func Copy_(self, src Tensor, opts ...CopyOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
 		src         unsafe.Pointer
 		nonBlocking int64
 	}
-	var opt Copy_Options
+	var opt CopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3306,13 +3189,8 @@ func Copy_(self, src Tensor, opts ...Copy_Options) Tensor {
 }
 
 // Copy_ is the method form of the function [Copy_].
-func (self Tensor) Copy_(src Tensor, opts ...Copy_Options) Tensor {
+func (self Tensor) Copy_(src Tensor, opts ...CopyOptions) Tensor {
 	return Copy_(self, src, opts...)
-}
-
-// CopyOutOptions are the arguments of [CopyOut] that have defaults.
-type CopyOutOptions struct {
-	NonBlocking bool
 }
 
 // CopyOut copies the elements of src into the shape, dtype and device of self, broadcasting src,
@@ -3321,7 +3199,7 @@ type CopyOutOptions struct {
 //	copy.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CopyOut(self, src, out Tensor, opts ...CopyOutOptions) Tensor {
+func CopyOut(self, src, out Tensor, opts ...CopyOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -3329,7 +3207,7 @@ func CopyOut(self, src, out Tensor, opts ...CopyOutOptions) Tensor {
 		nonBlocking int64
 		out         unsafe.Pointer
 	}
-	var opt CopyOutOptions
+	var opt CopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3526,24 +3404,19 @@ func CopySparseToSparse(self, src Tensor, opts ...CopySparseToSparseOptions) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CopySparseToSparse_Options are the arguments of [CopySparseToSparse_] that have defaults.
-type CopySparseToSparse_Options struct {
-	NonBlocking bool
-}
-
 // CopySparseToSparse_ copies indices and values of one sparse COO tensor into another, in place.
 //
 //	copy_sparse_to_sparse_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)
 //
 // It returns self.
-func CopySparseToSparse_(self, src Tensor, opts ...CopySparseToSparse_Options) Tensor {
+func CopySparseToSparse_(self, src Tensor, opts ...CopySparseToSparseOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
 		src         unsafe.Pointer
 		nonBlocking int64
 	}
-	var opt CopySparseToSparse_Options
+	var opt CopySparseToSparseOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3556,17 +3429,12 @@ func CopySparseToSparse_(self, src Tensor, opts ...CopySparseToSparse_Options) T
 	return self
 }
 
-// CopySparseToSparseOutOptions are the arguments of [CopySparseToSparseOut] that have defaults.
-type CopySparseToSparseOutOptions struct {
-	NonBlocking bool
-}
-
 // CopySparseToSparseOut copies indices and values of one sparse COO tensor into another, into out.
 //
 //	copy_sparse_to_sparse.out(Tensor self, Tensor src, bool non_blocking=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CopySparseToSparseOut(self, src, out Tensor, opts ...CopySparseToSparseOutOptions) Tensor {
+func CopySparseToSparseOut(self, src, out Tensor, opts ...CopySparseToSparseOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -3574,7 +3442,7 @@ func CopySparseToSparseOut(self, src, out Tensor, opts ...CopySparseToSparseOutO
 		nonBlocking int64
 		out         unsafe.Pointer
 	}
-	var opt CopySparseToSparseOutOptions
+	var opt CopySparseToSparseOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3906,11 +3774,6 @@ func CountNonZeroDimIntListOut(self Tensor, dim []int64, out Tensor) Tensor {
 	return out
 }
 
-// CountNonZeroOutOptions are the arguments of [CountNonZeroOut] that have defaults.
-type CountNonZeroOutOptions struct {
-	Dim *int64 // default: none
-}
-
 // CountNonZeroOut counts the elements that are not zero, in all or along the given dimensions; the
 // result is int64, into out.
 //
@@ -3919,14 +3782,14 @@ type CountNonZeroOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.count_nonzero.html.
-func CountNonZeroOut(self, out Tensor, opts ...CountNonZeroOutOptions) Tensor {
+func CountNonZeroOut(self, out Tensor, opts ...CountNonZeroOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dim   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt CountNonZeroOutOptions
+	var opt CountNonZeroOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4058,11 +3921,6 @@ func CrossEntropyLoss(self, target Tensor, opts ...CrossEntropyLossOptions) Tens
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CrossOutOptions are the arguments of [CrossOut] that have defaults.
-type CrossOutOptions struct {
-	Dim *int64 // default: none
-}
-
 // CrossOut returns the cross product of three-element vectors along dim; without dim, the first
 // dimension of size 3 is taken, into out.
 //
@@ -4071,7 +3929,7 @@ type CrossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cross.html.
-func CrossOut(self, other, out Tensor, opts ...CrossOutOptions) Tensor {
+func CrossOut(self, other, out Tensor, opts ...CrossOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -4079,7 +3937,7 @@ func CrossOut(self, other, out Tensor, opts ...CrossOutOptions) Tensor {
 		dim   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt CrossOutOptions
+	var opt CrossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5096,11 +4954,6 @@ func (self Tensor) CumProd(dim int64, opts ...CumProdOptions) Tensor {
 	return CumProd(self, dim, opts...)
 }
 
-// CumProd_Options are the arguments of [CumProd_] that have defaults.
-type CumProd_Options struct {
-	DType DType // default: none
-}
-
 // CumProd_ returns the running product along dim; integer inputs give int64 unless dtype says
 // otherwise, in place.
 //
@@ -5109,14 +4962,14 @@ type CumProd_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cumprod.html.
-func CumProd_(self Tensor, dim int64, opts ...CumProd_Options) Tensor {
+func CumProd_(self Tensor, dim int64, opts ...CumProdOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dim   int64
 		dtype int64
 	}
-	var opt CumProd_Options
+	var opt CumProdOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5129,7 +4982,7 @@ func CumProd_(self Tensor, dim int64, opts ...CumProd_Options) Tensor {
 }
 
 // CumProd_ is the method form of the function [CumProd_].
-func (self Tensor) CumProd_(dim int64, opts ...CumProd_Options) Tensor {
+func (self Tensor) CumProd_(dim int64, opts ...CumProdOptions) Tensor {
 	return CumProd_(self, dim, opts...)
 }
 
@@ -5157,11 +5010,6 @@ func CumProdBackward(grad, input Tensor, dim int64, output Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CumProdOutOptions are the arguments of [CumProdOut] that have defaults.
-type CumProdOutOptions struct {
-	DType DType // default: none
-}
-
 // CumProdOut returns the running product along dim; integer inputs give int64 unless dtype says
 // otherwise, into out.
 //
@@ -5170,7 +5018,7 @@ type CumProdOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cumprod.html.
-func CumProdOut(self Tensor, dim int64, out Tensor, opts ...CumProdOutOptions) Tensor {
+func CumProdOut(self Tensor, dim int64, out Tensor, opts ...CumProdOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -5178,7 +5026,7 @@ func CumProdOut(self Tensor, dim int64, out Tensor, opts ...CumProdOutOptions) T
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt CumProdOutOptions
+	var opt CumProdOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5227,11 +5075,6 @@ func (self Tensor) CumSum(dim int64, opts ...CumSumOptions) Tensor {
 	return CumSum(self, dim, opts...)
 }
 
-// CumSum_Options are the arguments of [CumSum_] that have defaults.
-type CumSum_Options struct {
-	DType DType // default: none
-}
-
 // CumSum_ returns the running sum along dim; integer inputs give int64 unless dtype says
 // otherwise, in place.
 //
@@ -5240,14 +5083,14 @@ type CumSum_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cumsum.html.
-func CumSum_(self Tensor, dim int64, opts ...CumSum_Options) Tensor {
+func CumSum_(self Tensor, dim int64, opts ...CumSumOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dim   int64
 		dtype int64
 	}
-	var opt CumSum_Options
+	var opt CumSumOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5260,13 +5103,8 @@ func CumSum_(self Tensor, dim int64, opts ...CumSum_Options) Tensor {
 }
 
 // CumSum_ is the method form of the function [CumSum_].
-func (self Tensor) CumSum_(dim int64, opts ...CumSum_Options) Tensor {
+func (self Tensor) CumSum_(dim int64, opts ...CumSumOptions) Tensor {
 	return CumSum_(self, dim, opts...)
-}
-
-// CumSumOutOptions are the arguments of [CumSumOut] that have defaults.
-type CumSumOutOptions struct {
-	DType DType // default: none
 }
 
 // CumSumOut returns the running sum along dim; integer inputs give int64 unless dtype says
@@ -5277,7 +5115,7 @@ type CumSumOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.cumsum.html.
-func CumSumOut(self Tensor, dim int64, out Tensor, opts ...CumSumOutOptions) Tensor {
+func CumSumOut(self Tensor, dim int64, out Tensor, opts ...CumSumOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -5285,7 +5123,7 @@ func CumSumOut(self Tensor, dim int64, out Tensor, opts ...CumSumOutOptions) Ten
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt CumSumOutOptions
+	var opt CumSumOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -363,13 +363,6 @@ func (self Tensor) DiagEmbed(opts ...DiagEmbedOptions) Tensor {
 	return DiagEmbed(self, opts...)
 }
 
-// DiagEmbedOutOptions are the arguments of [DiagEmbedOut] that have defaults.
-type DiagEmbedOutOptions struct {
-	Offset int64
-	Dim1   *int64 // default: -2
-	Dim2   *int64 // default: -1
-}
-
 // DiagEmbedOut puts the last dimension on a diagonal of new square matrices in dim1 and dim2:
 // (..., n) → (..., n, n) by default, into out.
 //
@@ -378,7 +371,7 @@ type DiagEmbedOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.diag_embed.html.
-func DiagEmbedOut(self, out Tensor, opts ...DiagEmbedOutOptions) Tensor {
+func DiagEmbedOut(self, out Tensor, opts ...DiagEmbedOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -387,7 +380,7 @@ func DiagEmbedOut(self, out Tensor, opts ...DiagEmbedOutOptions) Tensor {
 		dim2   int64
 		out    unsafe.Pointer
 	}
-	var opt DiagEmbedOutOptions
+	var opt DiagEmbedOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -566,13 +559,6 @@ func DiagonalCopy(self Tensor, opts ...DiagonalCopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// DiagonalCopyOutOptions are the arguments of [DiagonalCopyOut] that have defaults.
-type DiagonalCopyOutOptions struct {
-	Offset int64
-	Dim1   int64
-	Dim2   *int64 // default: 1
-}
-
 // DiagonalCopyOut is diagonal that returns a copy instead of a view, into out.
 //
 //	diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)
@@ -580,7 +566,7 @@ type DiagonalCopyOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.diagonal_copy.html.
-func DiagonalCopyOut(self, out Tensor, opts ...DiagonalCopyOutOptions) Tensor {
+func DiagonalCopyOut(self, out Tensor, opts ...DiagonalCopyOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -589,7 +575,7 @@ func DiagonalCopyOut(self, out Tensor, opts ...DiagonalCopyOutOptions) Tensor {
 		dim2   int64
 		out    unsafe.Pointer
 	}
-	var opt DiagonalCopyOutOptions
+	var opt DiagonalCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -646,13 +632,6 @@ func (self Tensor) DiagonalScatter(src Tensor, opts ...DiagonalScatterOptions) T
 	return DiagonalScatter(self, src, opts...)
 }
 
-// DiagonalScatterOutOptions are the arguments of [DiagonalScatterOut] that have defaults.
-type DiagonalScatterOutOptions struct {
-	Offset int64
-	Dim1   int64
-	Dim2   *int64 // default: 1
-}
-
 // DiagonalScatterOut returns a copy of self with the given diagonal replaced by src, into out.
 //
 //	diagonal_scatter.out(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)
@@ -660,7 +639,7 @@ type DiagonalScatterOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.diagonal_scatter.html.
-func DiagonalScatterOut(self, src, out Tensor, opts ...DiagonalScatterOutOptions) Tensor {
+func DiagonalScatterOut(self, src, out Tensor, opts ...DiagonalScatterOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -670,7 +649,7 @@ func DiagonalScatterOut(self, src, out Tensor, opts ...DiagonalScatterOutOptions
 		dim2   int64
 		out    unsafe.Pointer
 	}
-	var opt DiagonalScatterOutOptions
+	var opt DiagonalScatterOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -687,11 +666,6 @@ func DiagonalScatterOut(self, src, out Tensor, opts ...DiagonalScatterOutOptions
 	return out
 }
 
-// DiagOutOptions are the arguments of [DiagOut] that have defaults.
-type DiagOutOptions struct {
-	Diagonal int64
-}
-
 // DiagOut takes the given diagonal of a matrix as a vector, as a copy, or puts a vector on the
 // diagonal of a zero matrix, into out.
 //
@@ -700,14 +674,14 @@ type DiagOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.diag.html.
-func DiagOut(self, out Tensor, opts ...DiagOutOptions) Tensor {
+func DiagOut(self, out Tensor, opts ...DiagOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
 		diagonal int64
 		out      unsafe.Pointer
 	}
-	var opt DiagOutOptions
+	var opt DiagOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -765,14 +739,6 @@ func (self Tensor) Diff(opts ...DiffOptions) Tensor {
 	return Diff(self, opts...)
 }
 
-// DiffOutOptions are the arguments of [DiffOut] that have defaults.
-type DiffOutOptions struct {
-	N       *int64 // default: 1
-	Dim     *int64 // default: -1
-	Prepend Tensor // default: none
-	Append  Tensor // default: none
-}
-
 // DiffOut returns the differences of neighbours along dim, taken n times; each time shortens dim
 // by one, into out.
 //
@@ -781,7 +747,7 @@ type DiffOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.diff.html.
-func DiffOut(self, out Tensor, opts ...DiffOutOptions) Tensor {
+func DiffOut(self, out Tensor, opts ...DiffOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -791,7 +757,7 @@ func DiffOut(self, out Tensor, opts ...DiffOutOptions) Tensor {
 		append  unsafe.Pointer
 		out     unsafe.Pointer
 	}
-	var opt DiffOutOptions
+	var opt DiffOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -917,11 +883,6 @@ func (self Tensor) Dist(other Tensor, opts ...DistOptions) Tensor {
 	return Dist(self, other, opts...)
 }
 
-// DistOutOptions are the arguments of [DistOut] that have defaults.
-type DistOutOptions struct {
-	P Scalar // default: 2
-}
-
 // DistOut returns the p-norm of self - other as a 0-d tensor, with broadcasting, into out.
 //
 //	dist.out(Tensor self, Tensor other, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!)
@@ -929,7 +890,7 @@ type DistOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.dist.html.
-func DistOut(self, other, out Tensor, opts ...DistOutOptions) Tensor {
+func DistOut(self, other, out Tensor, opts ...DistOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -937,7 +898,7 @@ func DistOut(self, other, out Tensor, opts ...DistOutOptions) Tensor {
 		p     cScalar
 		out   unsafe.Pointer
 	}
-	var opt DistOutOptions
+	var opt DistOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

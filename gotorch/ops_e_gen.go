@@ -84,13 +84,6 @@ func ELU(self Tensor, opts ...ELUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ELU_Options are the arguments of [ELU_] that have defaults.
-type ELU_Options struct {
-	Alpha      Scalar // default: 1
-	Scale      Scalar // default: 1
-	InputScale Scalar // default: 1
-}
-
 // ELU_ returns x for positive elements and alpha·(exp(x) - 1) for others; scale and input_scale
 // multiply result and exponent, in place.
 //
@@ -99,7 +92,7 @@ type ELU_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.elu.html.
-func ELU_(self Tensor, opts ...ELU_Options) Tensor {
+func ELU_(self Tensor, opts ...ELUOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -107,7 +100,7 @@ func ELU_(self Tensor, opts ...ELU_Options) Tensor {
 		scale      cScalar
 		inputScale cScalar
 	}
-	var opt ELU_Options
+	var opt ELUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -187,13 +180,6 @@ func ELUBackwardGradInput(gradOutput Tensor, alpha, scale, inputScale Scalar, is
 	return gradInput
 }
 
-// ELUOutOptions are the arguments of [ELUOut] that have defaults.
-type ELUOutOptions struct {
-	Alpha      Scalar // default: 1
-	Scale      Scalar // default: 1
-	InputScale Scalar // default: 1
-}
-
 // ELUOut returns x for positive elements and alpha·(exp(x) - 1) for others; scale and input_scale
 // multiply result and exponent, into out.
 //
@@ -202,7 +188,7 @@ type ELUOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.elu.html.
-func ELUOut(self, out Tensor, opts ...ELUOutOptions) Tensor {
+func ELUOut(self, out Tensor, opts ...ELUOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -211,7 +197,7 @@ func ELUOut(self, out Tensor, opts ...ELUOutOptions) Tensor {
 		inputScale cScalar
 		out        unsafe.Pointer
 	}
-	var opt ELUOutOptions
+	var opt ELUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -445,13 +431,6 @@ func EmbeddingDenseBackwardOut(gradOutput, indices Tensor, numWeights, paddingId
 	return out
 }
 
-// EmbeddingOutOptions are the arguments of [EmbeddingOut] that have defaults.
-type EmbeddingOutOptions struct {
-	PaddingIdx      *int64 // default: -1
-	ScaleGradByFreq bool
-	Sparse          bool
-}
-
 // EmbeddingOut looks up rows of weight (V×D) by integer indices (...), giving (..., D); the row
 // padding_idx gets no gradient, into out.
 //
@@ -460,7 +439,7 @@ type EmbeddingOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html.
-func EmbeddingOut(weight, indices, out Tensor, opts ...EmbeddingOutOptions) Tensor {
+func EmbeddingOut(weight, indices, out Tensor, opts ...EmbeddingOptions) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
 		weight          unsafe.Pointer
@@ -470,7 +449,7 @@ func EmbeddingOut(weight, indices, out Tensor, opts ...EmbeddingOutOptions) Tens
 		sparse          int64
 		out             unsafe.Pointer
 	}
-	var opt EmbeddingOutOptions
+	var opt EmbeddingOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1527,11 +1506,6 @@ func ExpandCopy(self Tensor, size []int64, opts ...ExpandCopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ExpandCopyOutOptions are the arguments of [ExpandCopyOut] that have defaults.
-type ExpandCopyOutOptions struct {
-	Implicit bool
-}
-
 // ExpandCopyOut is expand that returns a copy instead of a view, into out.
 //
 //	expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)
@@ -1539,7 +1513,7 @@ type ExpandCopyOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.expand_copy.html.
-func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOutOptions) Tensor {
+func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -1548,7 +1522,7 @@ func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOutO
 		implicit int64
 		out      unsafe.Pointer
 	}
-	var opt ExpandCopyOutOptions
+	var opt ExpandCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1661,12 +1635,6 @@ func Exponential(self Tensor, opts ...ExponentialOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Exponential_Options are the arguments of [Exponential_] that have defaults.
-type Exponential_Options struct {
-	Lambd     *float64   // default: 1
-	Generator *Generator // default: the default one
-}
-
 // Exponential_ draws samples of the exponential distribution with rate lambd, in the shape of
 // self, in place.
 //
@@ -1675,14 +1643,14 @@ type Exponential_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.exponential_.html.
-func Exponential_(self Tensor, opts ...Exponential_Options) Tensor {
+func Exponential_(self Tensor, opts ...ExponentialOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		lambd     float64
 		generator unsafe.Pointer
 	}
-	var opt Exponential_Options
+	var opt ExponentialOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1696,14 +1664,8 @@ func Exponential_(self Tensor, opts ...Exponential_Options) Tensor {
 }
 
 // Exponential_ is the method form of the function [Exponential_].
-func (self Tensor) Exponential_(opts ...Exponential_Options) Tensor {
+func (self Tensor) Exponential_(opts ...ExponentialOptions) Tensor {
 	return Exponential_(self, opts...)
-}
-
-// ExponentialOutOptions are the arguments of [ExponentialOut] that have defaults.
-type ExponentialOutOptions struct {
-	Lambd     *float64   // default: 1
-	Generator *Generator // default: the default one
 }
 
 // ExponentialOut draws samples of the exponential distribution with rate lambd, in the shape of
@@ -1712,7 +1674,7 @@ type ExponentialOutOptions struct {
 //	exponential.out(Tensor self, float lambd=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func ExponentialOut(self, out Tensor, opts ...ExponentialOutOptions) Tensor {
+func ExponentialOut(self, out Tensor, opts ...ExponentialOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1720,7 +1682,7 @@ func ExponentialOut(self, out Tensor, opts ...ExponentialOutOptions) Tensor {
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt ExponentialOutOptions
+	var opt ExponentialOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -636,13 +636,6 @@ func FFTFFT2(self Tensor, opts ...FFTFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTFFT2OutOptions are the arguments of [FFTFFT2Out] that have defaults.
-type FFTFFT2OutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: [-2, -1]
-	Norm *string // default: none
-}
-
 // FFTFFT2Out computes the two-dimensional discrete Fourier transform over dim, the last two by
 // default; the result is complex, into out.
 //
@@ -651,7 +644,7 @@ type FFTFFT2OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.fft2.html.
-func FFTFFT2Out(self, out Tensor, opts ...FFTFFT2OutOptions) Tensor {
+func FFTFFT2Out(self, out Tensor, opts ...FFTFFT2Options) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -662,7 +655,7 @@ func FFTFFT2Out(self, out Tensor, opts ...FFTFFT2OutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTFFT2OutOptions
+	var opt FFTFFT2Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -792,13 +785,6 @@ func FFTFFTN(self Tensor, opts ...FFTFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTFFTNOutOptions are the arguments of [FFTFFTNOut] that have defaults.
-type FFTFFTNOutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: none
-	Norm *string // default: none
-}
-
 // FFTFFTNOut computes the discrete Fourier transform over several dimensions, all by default; the
 // result is complex, into out.
 //
@@ -807,7 +793,7 @@ type FFTFFTNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.fftn.html.
-func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOutOptions) Tensor {
+func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -818,7 +804,7 @@ func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTFFTNOutOptions
+	var opt FFTFFTNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -833,13 +819,6 @@ func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOutOptions) Tensor {
 	return out
 }
 
-// FFTFFTOutOptions are the arguments of [FFTFFTOut] that have defaults.
-type FFTFFTOutOptions struct {
-	N    *int64  // default: none
-	Dim  *int64  // default: -1
-	Norm *string // default: none
-}
-
 // FFTFFTOut computes the discrete Fourier transform along dim, of length n if given (cut or
 // zero-padded); the result is complex, into out.
 //
@@ -848,7 +827,7 @@ type FFTFFTOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.fft.html.
-func FFTFFTOut(self, out Tensor, opts ...FFTFFTOutOptions) Tensor {
+func FFTFFTOut(self, out Tensor, opts ...FFTFFTOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -857,7 +836,7 @@ func FFTFFTOut(self, out Tensor, opts ...FFTFFTOutOptions) Tensor {
 		norm  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt FFTFFTOutOptions
+	var opt FFTFFTOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -977,13 +956,6 @@ func FFTHFFT2(self Tensor, opts ...FFTHFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTHFFT2OutOptions are the arguments of [FFTHFFT2Out] that have defaults.
-type FFTHFFT2OutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: [-2, -1]
-	Norm *string // default: none
-}
-
 // FFTHFFT2Out computes the two-dimensional Fourier transform of a Hermitian-symmetric half-signal;
 // the result is real, into out.
 //
@@ -992,7 +964,7 @@ type FFTHFFT2OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.hfft2.html.
-func FFTHFFT2Out(self, out Tensor, opts ...FFTHFFT2OutOptions) Tensor {
+func FFTHFFT2Out(self, out Tensor, opts ...FFTHFFT2Options) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1003,7 +975,7 @@ func FFTHFFT2Out(self, out Tensor, opts ...FFTHFFT2OutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTHFFT2OutOptions
+	var opt FFTHFFT2Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1058,13 +1030,6 @@ func FFTHFFTN(self Tensor, opts ...FFTHFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTHFFTNOutOptions are the arguments of [FFTHFFTNOut] that have defaults.
-type FFTHFFTNOutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: none
-	Norm *string // default: none
-}
-
 // FFTHFFTNOut computes the Fourier transform over several dimensions of a Hermitian-symmetric
 // half-signal; the result is real, into out.
 //
@@ -1073,7 +1038,7 @@ type FFTHFFTNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.hfftn.html.
-func FFTHFFTNOut(self, out Tensor, opts ...FFTHFFTNOutOptions) Tensor {
+func FFTHFFTNOut(self, out Tensor, opts ...FFTHFFTNOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1084,7 +1049,7 @@ func FFTHFFTNOut(self, out Tensor, opts ...FFTHFFTNOutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTHFFTNOutOptions
+	var opt FFTHFFTNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1099,13 +1064,6 @@ func FFTHFFTNOut(self, out Tensor, opts ...FFTHFFTNOutOptions) Tensor {
 	return out
 }
 
-// FFTHFFTOutOptions are the arguments of [FFTHFFTOut] that have defaults.
-type FFTHFFTOutOptions struct {
-	N    *int64  // default: none
-	Dim  *int64  // default: -1
-	Norm *string // default: none
-}
-
 // FFTHFFTOut computes the Fourier transform of a signal given by its Hermitian-symmetric half:
 // real, of length 2·(size-1) by default, into out.
 //
@@ -1114,7 +1072,7 @@ type FFTHFFTOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.hfft.html.
-func FFTHFFTOut(self, out Tensor, opts ...FFTHFFTOutOptions) Tensor {
+func FFTHFFTOut(self, out Tensor, opts ...FFTHFFTOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1123,7 +1081,7 @@ func FFTHFFTOut(self, out Tensor, opts ...FFTHFFTOutOptions) Tensor {
 		norm  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt FFTHFFTOutOptions
+	var opt FFTHFFTOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1213,13 +1171,6 @@ func FFTIFFT2(self Tensor, opts ...FFTIFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIFFT2OutOptions are the arguments of [FFTIFFT2Out] that have defaults.
-type FFTIFFT2OutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: [-2, -1]
-	Norm *string // default: none
-}
-
 // FFTIFFT2Out computes the two-dimensional inverse discrete Fourier transform over dim, the last
 // two by default; the result is complex, into out.
 //
@@ -1228,7 +1179,7 @@ type FFTIFFT2OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.ifft2.html.
-func FFTIFFT2Out(self, out Tensor, opts ...FFTIFFT2OutOptions) Tensor {
+func FFTIFFT2Out(self, out Tensor, opts ...FFTIFFT2Options) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1239,7 +1190,7 @@ func FFTIFFT2Out(self, out Tensor, opts ...FFTIFFT2OutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTIFFT2OutOptions
+	var opt FFTIFFT2Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1294,13 +1245,6 @@ func FFTIFFTN(self Tensor, opts ...FFTIFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIFFTNOutOptions are the arguments of [FFTIFFTNOut] that have defaults.
-type FFTIFFTNOutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: none
-	Norm *string // default: none
-}
-
 // FFTIFFTNOut computes the inverse discrete Fourier transform over several dimensions, all by
 // default; the result is complex, into out.
 //
@@ -1309,7 +1253,7 @@ type FFTIFFTNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.ifftn.html.
-func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOutOptions) Tensor {
+func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1320,7 +1264,7 @@ func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTIFFTNOutOptions
+	var opt FFTIFFTNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1335,13 +1279,6 @@ func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOutOptions) Tensor {
 	return out
 }
 
-// FFTIFFTOutOptions are the arguments of [FFTIFFTOut] that have defaults.
-type FFTIFFTOutOptions struct {
-	N    *int64  // default: none
-	Dim  *int64  // default: -1
-	Norm *string // default: none
-}
-
 // FFTIFFTOut computes the inverse discrete Fourier transform along dim, divided by n by default;
 // the result is complex, into out.
 //
@@ -1350,7 +1287,7 @@ type FFTIFFTOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.ifft.html.
-func FFTIFFTOut(self, out Tensor, opts ...FFTIFFTOutOptions) Tensor {
+func FFTIFFTOut(self, out Tensor, opts ...FFTIFFTOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1359,7 +1296,7 @@ func FFTIFFTOut(self, out Tensor, opts ...FFTIFFTOutOptions) Tensor {
 		norm  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt FFTIFFTOutOptions
+	var opt FFTIFFTOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1479,13 +1416,6 @@ func FFTIHFFT2(self Tensor, opts ...FFTIHFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIHFFT2OutOptions are the arguments of [FFTIHFFT2Out] that have defaults.
-type FFTIHFFT2OutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: [-2, -1]
-	Norm *string // default: none
-}
-
 // FFTIHFFT2Out computes the inverse of fft_hfft2: the complex half of the inverse transform of a
 // real two-dimensional signal, into out.
 //
@@ -1494,7 +1424,7 @@ type FFTIHFFT2OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.ihfft2.html.
-func FFTIHFFT2Out(self, out Tensor, opts ...FFTIHFFT2OutOptions) Tensor {
+func FFTIHFFT2Out(self, out Tensor, opts ...FFTIHFFT2Options) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1505,7 +1435,7 @@ func FFTIHFFT2Out(self, out Tensor, opts ...FFTIHFFT2OutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTIHFFT2OutOptions
+	var opt FFTIHFFT2Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1560,13 +1490,6 @@ func FFTIHFFTN(self Tensor, opts ...FFTIHFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIHFFTNOutOptions are the arguments of [FFTIHFFTNOut] that have defaults.
-type FFTIHFFTNOutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: none
-	Norm *string // default: none
-}
-
 // FFTIHFFTNOut computes the inverse of fft_hfftn: the complex half of the inverse transform of a
 // real signal, into out.
 //
@@ -1575,7 +1498,7 @@ type FFTIHFFTNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.ihfftn.html.
-func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOutOptions) Tensor {
+func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1586,7 +1509,7 @@ func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTIHFFTNOutOptions
+	var opt FFTIHFFTNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1601,13 +1524,6 @@ func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOutOptions) Tensor {
 	return out
 }
 
-// FFTIHFFTOutOptions are the arguments of [FFTIHFFTOut] that have defaults.
-type FFTIHFFTOutOptions struct {
-	N    *int64  // default: none
-	Dim  *int64  // default: -1
-	Norm *string // default: none
-}
-
 // FFTIHFFTOut computes the inverse of fft_hfft: the first n/2 + 1 complex terms of the inverse
 // transform of a real signal, into out.
 //
@@ -1616,7 +1532,7 @@ type FFTIHFFTOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.ihfft.html.
-func FFTIHFFTOut(self, out Tensor, opts ...FFTIHFFTOutOptions) Tensor {
+func FFTIHFFTOut(self, out Tensor, opts ...FFTIHFFTOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1625,7 +1541,7 @@ func FFTIHFFTOut(self, out Tensor, opts ...FFTIHFFTOutOptions) Tensor {
 		norm  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt FFTIHFFTOutOptions
+	var opt FFTIHFFTOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1715,13 +1631,6 @@ func FFTIRFFT2(self Tensor, opts ...FFTIRFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIRFFT2OutOptions are the arguments of [FFTIRFFT2Out] that have defaults.
-type FFTIRFFT2OutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: [-2, -1]
-	Norm *string // default: none
-}
-
 // FFTIRFFT2Out computes the inverse of fft_rfft2: the real two-dimensional signal from the half of
 // its spectrum, into out.
 //
@@ -1730,7 +1639,7 @@ type FFTIRFFT2OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.irfft2.html.
-func FFTIRFFT2Out(self, out Tensor, opts ...FFTIRFFT2OutOptions) Tensor {
+func FFTIRFFT2Out(self, out Tensor, opts ...FFTIRFFT2Options) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1741,7 +1650,7 @@ func FFTIRFFT2Out(self, out Tensor, opts ...FFTIRFFT2OutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTIRFFT2OutOptions
+	var opt FFTIRFFT2Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1796,13 +1705,6 @@ func FFTIRFFTN(self Tensor, opts ...FFTIRFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIRFFTNOutOptions are the arguments of [FFTIRFFTNOut] that have defaults.
-type FFTIRFFTNOutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: none
-	Norm *string // default: none
-}
-
 // FFTIRFFTNOut computes the inverse of fft_rfftn: the real signal from the half of its spectrum; s
 // fixes an odd last size, into out.
 //
@@ -1811,7 +1713,7 @@ type FFTIRFFTNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.irfftn.html.
-func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOutOptions) Tensor {
+func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1822,7 +1724,7 @@ func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTIRFFTNOutOptions
+	var opt FFTIRFFTNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1837,13 +1739,6 @@ func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOutOptions) Tensor {
 	return out
 }
 
-// FFTIRFFTOutOptions are the arguments of [FFTIRFFTOut] that have defaults.
-type FFTIRFFTOutOptions struct {
-	N    *int64  // default: none
-	Dim  *int64  // default: -1
-	Norm *string // default: none
-}
-
 // FFTIRFFTOut computes the inverse of fft_rfft: the real signal of length n, 2·(size-1) by
 // default, from the half of its spectrum, into out.
 //
@@ -1852,7 +1747,7 @@ type FFTIRFFTOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.irfft.html.
-func FFTIRFFTOut(self, out Tensor, opts ...FFTIRFFTOutOptions) Tensor {
+func FFTIRFFTOut(self, out Tensor, opts ...FFTIRFFTOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1861,7 +1756,7 @@ func FFTIRFFTOut(self, out Tensor, opts ...FFTIRFFTOutOptions) Tensor {
 		norm  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt FFTIRFFTOutOptions
+	var opt FFTIRFFTOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1951,13 +1846,6 @@ func FFTRFFT2(self Tensor, opts ...FFTRFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTRFFT2OutOptions are the arguments of [FFTRFFT2Out] that have defaults.
-type FFTRFFT2OutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: [-2, -1]
-	Norm *string // default: none
-}
-
 // FFTRFFT2Out computes the two-dimensional Fourier transform of a real signal; the last of dim
 // keeps n/2 + 1 complex terms, into out.
 //
@@ -1966,7 +1854,7 @@ type FFTRFFT2OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.rfft2.html.
-func FFTRFFT2Out(self, out Tensor, opts ...FFTRFFT2OutOptions) Tensor {
+func FFTRFFT2Out(self, out Tensor, opts ...FFTRFFT2Options) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -1977,7 +1865,7 @@ func FFTRFFT2Out(self, out Tensor, opts ...FFTRFFT2OutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTRFFT2OutOptions
+	var opt FFTRFFT2Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2107,13 +1995,6 @@ func FFTRFFTN(self Tensor, opts ...FFTRFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTRFFTNOutOptions are the arguments of [FFTRFFTNOut] that have defaults.
-type FFTRFFTNOutOptions struct {
-	S    []int64 // default: none
-	Dim  []int64 // default: none
-	Norm *string // default: none
-}
-
 // FFTRFFTNOut computes the Fourier transform of a real signal over several dimensions; the last of
 // dim keeps n/2 + 1 complex terms, into out.
 //
@@ -2122,7 +2003,7 @@ type FFTRFFTNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.rfftn.html.
-func FFTRFFTNOut(self, out Tensor, opts ...FFTRFFTNOutOptions) Tensor {
+func FFTRFFTNOut(self, out Tensor, opts ...FFTRFFTNOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -2133,7 +2014,7 @@ func FFTRFFTNOut(self, out Tensor, opts ...FFTRFFTNOutOptions) Tensor {
 		norm   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt FFTRFFTNOutOptions
+	var opt FFTRFFTNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2148,13 +2029,6 @@ func FFTRFFTNOut(self, out Tensor, opts ...FFTRFFTNOutOptions) Tensor {
 	return out
 }
 
-// FFTRFFTOutOptions are the arguments of [FFTRFFTOut] that have defaults.
-type FFTRFFTOutOptions struct {
-	N    *int64  // default: none
-	Dim  *int64  // default: -1
-	Norm *string // default: none
-}
-
 // FFTRFFTOut computes the Fourier transform of a real signal and returns its n/2 + 1 non-redundant
 // complex terms, into out.
 //
@@ -2163,7 +2037,7 @@ type FFTRFFTOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.fft.rfft.html.
-func FFTRFFTOut(self, out Tensor, opts ...FFTRFFTOutOptions) Tensor {
+func FFTRFFTOut(self, out Tensor, opts ...FFTRFFTOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -2172,7 +2046,7 @@ func FFTRFFTOut(self, out Tensor, opts ...FFTRFFTOutOptions) Tensor {
 		norm  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt FFTRFFTOutOptions
+	var opt FFTRFFTOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3378,16 +3252,11 @@ func ForeachAddCDivScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDi
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCDivScalar_Options are the arguments of [ForeachAddCDivScalar_] that have defaults.
-type ForeachAddCDivScalar_Options struct {
-	Value Scalar // default: 1
-}
-
 // ForeachAddCDivScalar_ adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
 // is one number or one per tensor.
 //
 //	_foreach_addcdiv_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> ()
-func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDivScalar_Options) {
+func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDivScalarOptions) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -3398,7 +3267,7 @@ func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCD
 		tensor2Len int64
 		value      cScalar
 	}
-	var opt ForeachAddCDivScalar_Options
+	var opt ForeachAddCDivScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3499,16 +3368,11 @@ func ForeachAddCDivScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scal
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddCDivScalarOutOptions are the arguments of [ForeachAddCDivScalarOut] that have defaults.
-type ForeachAddCDivScalarOutOptions struct {
-	Value Scalar // default: 1
-}
-
 // ForeachAddCDivScalarOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
 // value is one number or one per tensor, into out.
 //
 //	_foreach_addcdiv.Scalar_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1, *, Tensor(a!)[] out) -> ()
-func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...ForeachAddCDivScalarOutOptions) {
+func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...ForeachAddCDivScalarOptions) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -3521,7 +3385,7 @@ func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	var opt ForeachAddCDivScalarOutOptions
+	var opt ForeachAddCDivScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3663,16 +3527,11 @@ func ForeachAddCMulScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMu
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCMulScalar_Options are the arguments of [ForeachAddCMulScalar_] that have defaults.
-type ForeachAddCMulScalar_Options struct {
-	Value Scalar // default: 1
-}
-
 // ForeachAddCMulScalar_ adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
 // is one number or one per tensor.
 //
 //	_foreach_addcmul_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> ()
-func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMulScalar_Options) {
+func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMulScalarOptions) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -3683,7 +3542,7 @@ func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCM
 		tensor2Len int64
 		value      cScalar
 	}
-	var opt ForeachAddCMulScalar_Options
+	var opt ForeachAddCMulScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3784,16 +3643,11 @@ func ForeachAddCMulScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scal
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddCMulScalarOutOptions are the arguments of [ForeachAddCMulScalarOut] that have defaults.
-type ForeachAddCMulScalarOutOptions struct {
-	Value Scalar // default: 1
-}
-
 // ForeachAddCMulScalarOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
 // value is one number or one per tensor, into out.
 //
 //	_foreach_addcmul.Scalar_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1, *, Tensor(a!)[] out) -> ()
-func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...ForeachAddCMulScalarOutOptions) {
+func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...ForeachAddCMulScalarOptions) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -3806,7 +3660,7 @@ func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	var opt ForeachAddCMulScalarOutOptions
+	var opt ForeachAddCMulScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3944,16 +3798,11 @@ func ForeachAddList(self, other []Tensor, opts ...ForeachAddListOptions) []Tenso
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddList_Options are the arguments of [ForeachAddList_] that have defaults.
-type ForeachAddList_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // ForeachAddList_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
 // times its partner in a second list.
 //
 //	_foreach_add_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> ()
-func ForeachAddList_(self, other []Tensor, opts ...ForeachAddList_Options) {
+func ForeachAddList_(self, other []Tensor, opts ...ForeachAddListOptions) {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -3962,7 +3811,7 @@ func ForeachAddList_(self, other []Tensor, opts ...ForeachAddList_Options) {
 		otherLen int64
 		alpha    cScalar
 	}
-	var opt ForeachAddList_Options
+	var opt ForeachAddListOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3977,16 +3826,11 @@ func ForeachAddList_(self, other []Tensor, opts ...ForeachAddList_Options) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachAddListOutOptions are the arguments of [ForeachAddListOut] that have defaults.
-type ForeachAddListOutOptions struct {
-	Alpha Scalar // default: 1
-}
-
 // ForeachAddListOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
 // times its partner in a second list, into out.
 //
 //	_foreach_add.List_out(Tensor[] self, Tensor[] other, *, Scalar alpha=1, Tensor(a!)[] out) -> ()
-func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOutOptions) {
+func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOptions) {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -3997,7 +3841,7 @@ func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOutOptio
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	var opt ForeachAddListOutOptions
+	var opt ForeachAddListOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4165,16 +4009,11 @@ func ForeachAddTensor(self []Tensor, other Tensor, opts ...ForeachAddTensorOptio
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddTensor_Options are the arguments of [ForeachAddTensor_] that have defaults.
-type ForeachAddTensor_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // ForeachAddTensor_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
 // times its partner in a second list.
 //
 //	_foreach_add_.Tensor(Tensor(a!)[] self, Tensor other, *, Scalar alpha=1) -> ()
-func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensor_Options) {
+func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensorOptions) {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -4182,7 +4021,7 @@ func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensor_Opt
 		other   unsafe.Pointer
 		alpha   cScalar
 	}
-	var opt ForeachAddTensor_Options
+	var opt ForeachAddTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4197,16 +4036,11 @@ func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensor_Opt
 	runtime.KeepAlive(other.T)
 }
 
-// ForeachAddTensorOutOptions are the arguments of [ForeachAddTensorOut] that have defaults.
-type ForeachAddTensorOutOptions struct {
-	Alpha Scalar // default: 1
-}
-
 // ForeachAddTensorOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
 // alpha times its partner in a second list, into out.
 //
 //	_foreach_add.Tensor_out(Tensor[] self, Tensor other, *, Scalar alpha=1, Tensor(a!)[] out) -> ()
-func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...ForeachAddTensorOutOptions) {
+func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...ForeachAddTensorOptions) {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -4216,7 +4050,7 @@ func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...Fore
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	var opt ForeachAddTensorOutOptions
+	var opt ForeachAddTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4764,15 +4598,10 @@ func ForeachClone(self []Tensor, opts ...ForeachCloneOptions) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachCloneOutOptions are the arguments of [ForeachCloneOut] that have defaults.
-type ForeachCloneOutOptions struct {
-	MemoryFormat MemoryFormat // default: none
-}
-
 // ForeachCloneOut copies each tensor of a list into storage of its own, into out.
 //
 //	_foreach_clone.out(Tensor[] self, *, MemoryFormat? memory_format=None, Tensor(a!)[] out) -> ()
-func ForeachCloneOut(self, out []Tensor, opts ...ForeachCloneOutOptions) {
+func ForeachCloneOut(self, out []Tensor, opts ...ForeachCloneOptions) {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -4781,7 +4610,7 @@ func ForeachCloneOut(self, out []Tensor, opts ...ForeachCloneOutOptions) {
 		out          unsafe.Pointer
 		outLen       int64
 	}
-	var opt ForeachCloneOutOptions
+	var opt ForeachCloneOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4824,15 +4653,10 @@ func ForeachCopy(self, src []Tensor, opts ...ForeachCopyOptions) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachCopy_Options are the arguments of [ForeachCopy_] that have defaults.
-type ForeachCopy_Options struct {
-	NonBlocking bool
-}
-
 // ForeachCopy_ copies each tensor of src into the tensor at the same place in self.
 //
 //	_foreach_copy_(Tensor(a!)[] self, Tensor[] src, bool non_blocking=False) -> ()
-func ForeachCopy_(self, src []Tensor, opts ...ForeachCopy_Options) {
+func ForeachCopy_(self, src []Tensor, opts ...ForeachCopyOptions) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -4841,7 +4665,7 @@ func ForeachCopy_(self, src []Tensor, opts ...ForeachCopy_Options) {
 		srcLen      int64
 		nonBlocking int64
 	}
-	var opt ForeachCopy_Options
+	var opt ForeachCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4853,15 +4677,10 @@ func ForeachCopy_(self, src []Tensor, opts ...ForeachCopy_Options) {
 	runtime.KeepAlive(unsafe.SliceData(src))
 }
 
-// ForeachCopyOutOptions are the arguments of [ForeachCopyOut] that have defaults.
-type ForeachCopyOutOptions struct {
-	NonBlocking bool
-}
-
 // ForeachCopyOut copies each tensor of src into the tensor at the same place in self, into out.
 //
 //	_foreach_copy.out(Tensor[] self, Tensor[] src, bool non_blocking=False, *, Tensor(a!)[] out) -> ()
-func ForeachCopyOut(self, src, out []Tensor, opts ...ForeachCopyOutOptions) {
+func ForeachCopyOut(self, src, out []Tensor, opts ...ForeachCopyOptions) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -4872,7 +4691,7 @@ func ForeachCopyOut(self, src, out []Tensor, opts ...ForeachCopyOutOptions) {
 		out         unsafe.Pointer
 		outLen      int64
 	}
-	var opt ForeachCopyOutOptions
+	var opt ForeachCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -6701,17 +6520,11 @@ func ForeachNormScalar(self []Tensor, opts ...ForeachNormScalarOptions) []Tensor
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachNormScalarOutOptions are the arguments of [ForeachNormScalarOut] that have defaults.
-type ForeachNormScalarOutOptions struct {
-	Ord   Scalar // default: 2
-	DType DType  // default: none
-}
-
 // ForeachNormScalarOut returns the norm of order ord of each tensor of a list, as 0-d tensors,
 // into out.
 //
 //	_foreach_norm.Scalar_out(Tensor[] self, Scalar ord=2, ScalarType? dtype=None, *, Tensor(a!)[] out) -> ()
-func ForeachNormScalarOut(self, out []Tensor, opts ...ForeachNormScalarOutOptions) {
+func ForeachNormScalarOut(self, out []Tensor, opts ...ForeachNormScalarOptions) {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -6721,7 +6534,7 @@ func ForeachNormScalarOut(self, out []Tensor, opts ...ForeachNormScalarOutOption
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	var opt ForeachNormScalarOutOptions
+	var opt ForeachNormScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -6970,17 +6783,11 @@ func ForeachPowSumScalar(self []Tensor, opts ...ForeachPowSumScalarOptions) []Te
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachPowSumScalarOutOptions are the arguments of [ForeachPowSumScalarOut] that have defaults.
-type ForeachPowSumScalarOutOptions struct {
-	Ord   Scalar // default: 2
-	DType DType  // default: none
-}
-
 // ForeachPowSumScalarOut returns the sum of |x| to the power ord of each tensor of a list, as 0-d
 // tensors, into out.
 //
 //	_foreach_powsum.Scalar_out(Tensor[] self, Scalar ord=2, ScalarType? dtype=None, *, Tensor(a!)[] out) -> ()
-func ForeachPowSumScalarOut(self, out []Tensor, opts ...ForeachPowSumScalarOutOptions) {
+func ForeachPowSumScalarOut(self, out []Tensor, opts ...ForeachPowSumScalarOptions) {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -6990,7 +6797,7 @@ func ForeachPowSumScalarOut(self, out []Tensor, opts ...ForeachPowSumScalarOutOp
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	var opt ForeachPowSumScalarOutOptions
+	var opt ForeachPowSumScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -7425,16 +7232,11 @@ func ForeachSubList(self, other []Tensor, opts ...ForeachSubListOptions) []Tenso
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSubList_Options are the arguments of [ForeachSubList_] that have defaults.
-type ForeachSubList_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // ForeachSubList_ subtracts from each tensor of a list a number, one per tensor, or alpha times
 // its partner in a second list.
 //
 //	_foreach_sub_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> ()
-func ForeachSubList_(self, other []Tensor, opts ...ForeachSubList_Options) {
+func ForeachSubList_(self, other []Tensor, opts ...ForeachSubListOptions) {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -7443,7 +7245,7 @@ func ForeachSubList_(self, other []Tensor, opts ...ForeachSubList_Options) {
 		otherLen int64
 		alpha    cScalar
 	}
-	var opt ForeachSubList_Options
+	var opt ForeachSubListOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -7458,16 +7260,11 @@ func ForeachSubList_(self, other []Tensor, opts ...ForeachSubList_Options) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachSubListOutOptions are the arguments of [ForeachSubListOut] that have defaults.
-type ForeachSubListOutOptions struct {
-	Alpha Scalar // default: 1
-}
-
 // ForeachSubListOut subtracts from each tensor of a list a number, one per tensor, or alpha times
 // its partner in a second list, into out.
 //
 //	_foreach_sub.List_out(Tensor[] self, Tensor[] other, *, Scalar alpha=1, Tensor(a!)[] out) -> ()
-func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOutOptions) {
+func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOptions) {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -7478,7 +7275,7 @@ func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOutOptio
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	var opt ForeachSubListOutOptions
+	var opt ForeachSubListOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8193,18 +7990,13 @@ func FrobeniusNorm(self Tensor, dim []int64, opts ...FrobeniusNormOptions) Tenso
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FrobeniusNormOutOptions are the arguments of [FrobeniusNormOut] that have defaults.
-type FrobeniusNormOutOptions struct {
-	KeepDim bool
-}
-
 // FrobeniusNormOut returns the square root of the sum of squared magnitudes along the given
 // dimensions, into out.
 //
 //	frobenius_norm.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func FrobeniusNormOut(self Tensor, dim []int64, out Tensor, opts ...FrobeniusNormOutOptions) Tensor {
+func FrobeniusNormOut(self Tensor, dim []int64, out Tensor, opts ...FrobeniusNormOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -8213,7 +8005,7 @@ func FrobeniusNormOut(self Tensor, dim []int64, out Tensor, opts ...FrobeniusNor
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt FrobeniusNormOutOptions
+	var opt FrobeniusNormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8505,17 +8297,11 @@ func FusedAdagrad(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weig
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope)
 }
 
-// FusedAdagrad_Options are the arguments of [FusedAdagrad_] that have defaults.
-type FusedAdagrad_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdagrad_ takes one Adagrad step for a whole list of parameters in one kernel, updating
 // parameters and sums of squares, in place.
 //
 //	_fused_adagrad_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor(d!)[] state_steps, *, float lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdagrad_(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weightDecay, eps float64, maximize bool, opts ...FusedAdagrad_Options) {
+func FusedAdagrad_(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weightDecay, eps float64, maximize bool, opts ...FusedAdagradOptions) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -8534,7 +8320,7 @@ func FusedAdagrad_(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, wei
 		gradScale     unsafe.Pointer
 		foundInf      unsafe.Pointer
 	}
-	var opt FusedAdagrad_Options
+	var opt FusedAdagradOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8558,17 +8344,11 @@ func FusedAdagrad_(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, wei
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdagradOutOptions are the arguments of [FusedAdagradOut] that have defaults.
-type FusedAdagradOutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdagradOut takes one Adagrad step for a whole list of parameters in one kernel, updating
 // parameters and sums of squares, into out.
 //
 //	_fused_adagrad.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor(d!)[] state_steps, *, float lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdagradOut(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weightDecay, eps float64, maximize bool, out []Tensor, opts ...FusedAdagradOutOptions) {
+func FusedAdagradOut(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weightDecay, eps float64, maximize bool, out []Tensor, opts ...FusedAdagradOptions) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -8589,7 +8369,7 @@ func FusedAdagradOut(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, w
 		out           unsafe.Pointer
 		outLen        int64
 	}
-	var opt FusedAdagradOutOptions
+	var opt FusedAdagradOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8673,17 +8453,11 @@ func FusedAdagradTensorLR(self, grads, stateSums, stateSteps []Tensor, lr Tensor
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope)
 }
 
-// FusedAdagradTensorLR_Options are the arguments of [FusedAdagradTensorLR_] that have defaults.
-type FusedAdagradTensorLR_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdagradTensorLR_ takes one Adagrad step for a whole list of parameters in one kernel,
 // updating parameters and sums of squares, in place.
 //
 //	_fused_adagrad_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, opts ...FusedAdagradTensorLR_Options) {
+func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, opts ...FusedAdagradTensorLROptions) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -8702,7 +8476,7 @@ func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tenso
 		gradScale     unsafe.Pointer
 		foundInf      unsafe.Pointer
 	}
-	var opt FusedAdagradTensorLR_Options
+	var opt FusedAdagradTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8727,17 +8501,11 @@ func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tenso
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdagradTensorLROutOptions are the arguments of [FusedAdagradTensorLROut] that have defaults.
-type FusedAdagradTensorLROutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdagradTensorLROut takes one Adagrad step for a whole list of parameters in one kernel,
 // updating parameters and sums of squares, into out.
 //
 //	_fused_adagrad.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdagradTensorLROut(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, out []Tensor, opts ...FusedAdagradTensorLROutOptions) {
+func FusedAdagradTensorLROut(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, out []Tensor, opts ...FusedAdagradTensorLROptions) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -8758,7 +8526,7 @@ func FusedAdagradTensorLROut(self, grads, stateSums, stateSteps []Tensor, lr Ten
 		out           unsafe.Pointer
 		outLen        int64
 	}
-	var opt FusedAdagradTensorLROutOptions
+	var opt FusedAdagradTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8856,17 +8624,11 @@ func FusedAdam(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tenso
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope), newTensors(&blk.r4, blk.scope)
 }
 
-// FusedAdam_Options are the arguments of [FusedAdam_] that have defaults.
-type FusedAdam_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdam_ takes one Adam step for a whole list of parameters in one kernel, with weight decay
 // added to the gradients, in place.
 //
 //	_fused_adam_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdam_Options) {
+func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamOptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -8891,7 +8653,7 @@ func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 		gradScale       unsafe.Pointer
 		foundInf        unsafe.Pointer
 	}
-	var opt FusedAdam_Options
+	var opt FusedAdamOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8921,17 +8683,11 @@ func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdamOutOptions are the arguments of [FusedAdamOut] that have defaults.
-type FusedAdamOutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamOut takes one Adam step for a whole list of parameters in one kernel, with weight decay
 // added to the gradients, into out.
 //
 //	_fused_adam.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdamOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamOutOptions) {
+func FusedAdamOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamOptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -8958,7 +8714,7 @@ func FusedAdamOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Te
 		out             unsafe.Pointer
 		outLen          int64
 	}
-	var opt FusedAdamOutOptions
+	var opt FusedAdamOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9062,17 +8818,11 @@ func FusedAdamTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope), newTensors(&blk.r4, blk.scope)
 }
 
-// FusedAdamTensorLR_Options are the arguments of [FusedAdamTensorLR_] that have defaults.
-type FusedAdamTensorLR_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamTensorLR_ takes one Adam step for a whole list of parameters in one kernel, with weight
 // decay added to the gradients, in place.
 //
 //	_fused_adam_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamTensorLR_Options) {
+func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamTensorLROptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9097,7 +8847,7 @@ func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 		gradScale       unsafe.Pointer
 		foundInf        unsafe.Pointer
 	}
-	var opt FusedAdamTensorLR_Options
+	var opt FusedAdamTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9128,17 +8878,11 @@ func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdamTensorLROutOptions are the arguments of [FusedAdamTensorLROut] that have defaults.
-type FusedAdamTensorLROutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamTensorLROut takes one Adam step for a whole list of parameters in one kernel, with
 // weight decay added to the gradients, into out.
 //
 //	_fused_adam.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamTensorLROutOptions) {
+func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamTensorLROptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9165,7 +8909,7 @@ func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSt
 		out             unsafe.Pointer
 		outLen          int64
 	}
-	var opt FusedAdamTensorLROutOptions
+	var opt FusedAdamTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9269,17 +9013,11 @@ func FusedAdamW(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope), newTensors(&blk.r4, blk.scope)
 }
 
-// FusedAdamW_Options are the arguments of [FusedAdamW_] that have defaults.
-type FusedAdamW_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamW_ takes one AdamW step for a whole list of parameters in one kernel, with weight decay
 // apart from the gradients, in place.
 //
 //	_fused_adamw_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamW_Options) {
+func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWOptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9304,7 +9042,7 @@ func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 		gradScale       unsafe.Pointer
 		foundInf        unsafe.Pointer
 	}
-	var opt FusedAdamW_Options
+	var opt FusedAdamWOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9334,17 +9072,11 @@ func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdamWOutOptions are the arguments of [FusedAdamWOut] that have defaults.
-type FusedAdamWOutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamWOut takes one AdamW step for a whole list of parameters in one kernel, with weight
 // decay apart from the gradients, into out.
 //
 //	_fused_adamw.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, float lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWOutOptions) {
+func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWOptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9371,7 +9103,7 @@ func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 		out             unsafe.Pointer
 		outLen          int64
 	}
-	var opt FusedAdamWOutOptions
+	var opt FusedAdamWOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9475,17 +9207,11 @@ func FusedAdamWTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope), newTensors(&blk.r4, blk.scope)
 }
 
-// FusedAdamWTensorLR_Options are the arguments of [FusedAdamWTensorLR_] that have defaults.
-type FusedAdamWTensorLR_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamWTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
 // weight decay apart from the gradients, in place.
 //
 //	_fused_adamw_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWTensorLR_Options) {
+func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWTensorLROptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9510,7 +9236,7 @@ func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 		gradScale       unsafe.Pointer
 		foundInf        unsafe.Pointer
 	}
-	var opt FusedAdamWTensorLR_Options
+	var opt FusedAdamWTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9541,17 +9267,11 @@ func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedAdamWTensorLROutOptions are the arguments of [FusedAdamWTensorLROut] that have defaults.
-type FusedAdamWTensorLROutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedAdamWTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
 // weight decay apart from the gradients, into out.
 //
 //	_fused_adamw.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWTensorLROutOptions) {
+func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWTensorLROptions) {
 	var blk struct {
 		scope           unsafe.Pointer
 		self            unsafe.Pointer
@@ -9578,7 +9298,7 @@ func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateS
 		out             unsafe.Pointer
 		outLen          int64
 	}
-	var opt FusedAdamWTensorLROutOptions
+	var opt FusedAdamWTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9724,17 +9444,11 @@ func FusedSGD(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope)
 }
 
-// FusedSGD_Options are the arguments of [FusedSGD_] that have defaults.
-type FusedSGD_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedSGD_ takes one step of stochastic gradient descent, with momentum if asked, for a whole
 // list of parameters in one kernel, in place.
 //
 //	_fused_sgd_(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGD_Options) {
+func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDOptions) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9753,7 +9467,7 @@ func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 		gradScale             unsafe.Pointer
 		foundInf              unsafe.Pointer
 	}
-	var opt FusedSGD_Options
+	var opt FusedSGDOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9777,17 +9491,11 @@ func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedSGDOutOptions are the arguments of [FusedSGDOut] that have defaults.
-type FusedSGDOutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedSGDOut takes one step of stochastic gradient descent, with momentum if asked, for a whole
 // list of parameters in one kernel, into out.
 //
 //	_fused_sgd.out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDOutOptions) {
+func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum, lr, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDOptions) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9808,7 +9516,7 @@ func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 		out                   unsafe.Pointer
 		outLen                int64
 	}
-	var opt FusedSGDOutOptions
+	var opt FusedSGDOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9892,17 +9600,11 @@ func FusedSGDTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, mom
 	return newTensors(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope)
 }
 
-// FusedSGDTensorLR_Options are the arguments of [FusedSGDTensorLR_] that have defaults.
-type FusedSGDTensorLR_Options struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedSGDTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
 // whole list of parameters in one kernel, in place.
 //
 //	_fused_sgd_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
-func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDTensorLR_Options) {
+func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDTensorLROptions) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9921,7 +9623,7 @@ func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 		gradScale             unsafe.Pointer
 		foundInf              unsafe.Pointer
 	}
-	var opt FusedSGDTensorLR_Options
+	var opt FusedSGDTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9946,17 +9648,11 @@ func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 	runtime.KeepAlive(opt.FoundInf.T)
 }
 
-// FusedSGDTensorLROutOptions are the arguments of [FusedSGDTensorLROut] that have defaults.
-type FusedSGDTensorLROutOptions struct {
-	GradScale Tensor // default: none
-	FoundInf  Tensor // default: none
-}
-
 // FusedSGDTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for a
 // whole list of parameters in one kernel, into out.
 //
 //	_fused_sgd.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
-func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDTensorLROutOptions) {
+func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDTensorLROptions) {
 	var blk struct {
 		scope                 unsafe.Pointer
 		self                  unsafe.Pointer
@@ -9977,7 +9673,7 @@ func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, 
 		out                   unsafe.Pointer
 		outLen                int64
 	}
-	var opt FusedSGDTensorLROutOptions
+	var opt FusedSGDTensorLROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

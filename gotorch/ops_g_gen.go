@@ -72,11 +72,6 @@ func GatherBackward(grad, self Tensor, dim int64, index Tensor, sparseGrad bool)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GatherOutOptions are the arguments of [GatherOut] that have defaults.
-type GatherOutOptions struct {
-	SparseGrad bool
-}
-
 // GatherOut picks elements along dim: out[i][j] = self[index[i][j]][j] for dim 0; the result has
 // the shape of index, into out.
 //
@@ -85,7 +80,7 @@ type GatherOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.gather.html.
-func GatherOut(self Tensor, dim int64, index, out Tensor, opts ...GatherOutOptions) Tensor {
+func GatherOut(self Tensor, dim int64, index, out Tensor, opts ...GatherOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -94,7 +89,7 @@ func GatherOut(self Tensor, dim int64, index, out Tensor, opts ...GatherOutOptio
 		sparseGrad int64
 		out        unsafe.Pointer
 	}
-	var opt GatherOutOptions
+	var opt GatherOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -273,11 +268,6 @@ func GELU(self Tensor, opts ...GELUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GELU_Options are the arguments of [GELU_] that have defaults.
-type GELU_Options struct {
-	Approximate string // default: "none"
-}
-
 // GELU_ multiplies each element x by the probability that a standard normal variable is below x;
 // approximate 'tanh' is cheaper, in place.
 //
@@ -286,13 +276,13 @@ type GELU_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gelu.html.
-func GELU_(self Tensor, opts ...GELU_Options) Tensor {
+func GELU_(self Tensor, opts ...GELUOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
 		approximate unsafe.Pointer
 	}
-	var opt GELU_Options
+	var opt GELUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -375,11 +365,6 @@ func GELUBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...GELUBackw
 	return gradInput
 }
 
-// GELUOutOptions are the arguments of [GELUOut] that have defaults.
-type GELUOutOptions struct {
-	Approximate string // default: "none"
-}
-
 // GELUOut multiplies each element x by the probability that a standard normal variable is below x;
 // approximate 'tanh' is cheaper, into out.
 //
@@ -388,14 +373,14 @@ type GELUOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gelu.html.
-func GELUOut(self, out Tensor, opts ...GELUOutOptions) Tensor {
+func GELUOut(self, out Tensor, opts ...GELUOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
 		approximate unsafe.Pointer
 		out         unsafe.Pointer
 	}
-	var opt GELUOutOptions
+	var opt GELUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -441,11 +426,6 @@ func Geometric(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Geometric_Options are the arguments of [Geometric_] that have defaults.
-type Geometric_Options struct {
-	Generator *Generator // default: the default one
-}
-
 // Geometric_ draws how many trials the first success takes when each succeeds with probability p:
 // 1, 2, ..., in the shape of self, in place.
 //
@@ -454,14 +434,14 @@ type Geometric_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.geometric_.html.
-func Geometric_(self Tensor, p float64, opts ...Geometric_Options) Tensor {
+func Geometric_(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		p         float64
 		generator unsafe.Pointer
 	}
-	var opt Geometric_Options
+	var opt GeometricOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -475,13 +455,8 @@ func Geometric_(self Tensor, p float64, opts ...Geometric_Options) Tensor {
 }
 
 // Geometric_ is the method form of the function [Geometric_].
-func (self Tensor) Geometric_(p float64, opts ...Geometric_Options) Tensor {
+func (self Tensor) Geometric_(p float64, opts ...GeometricOptions) Tensor {
 	return Geometric_(self, p, opts...)
-}
-
-// GeometricOutOptions are the arguments of [GeometricOut] that have defaults.
-type GeometricOutOptions struct {
-	Generator *Generator // default: the default one
 }
 
 // GeometricOut draws how many trials the first success takes when each succeeds with probability
@@ -490,7 +465,7 @@ type GeometricOutOptions struct {
 //	geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func GeometricOut(self Tensor, p float64, out Tensor, opts ...GeometricOutOptions) Tensor {
+func GeometricOut(self Tensor, p float64, out Tensor, opts ...GeometricOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -498,7 +473,7 @@ func GeometricOut(self Tensor, p float64, out Tensor, opts ...GeometricOutOption
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt GeometricOutOptions
+	var opt GeometricOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -922,11 +897,6 @@ func GLUJVPOut(glu, x, dx Tensor, dim int64, out Tensor) Tensor {
 	return out
 }
 
-// GLUOutOptions are the arguments of [GLUOut] that have defaults.
-type GLUOutOptions struct {
-	Dim *int64 // default: -1
-}
-
 // GLUOut halves self along dim into a and b and returns a·sigmoid(b), into out.
 //
 //	glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)
@@ -934,14 +904,14 @@ type GLUOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.glu.html.
-func GLUOut(self, out Tensor, opts ...GLUOutOptions) Tensor {
+func GLUOut(self, out Tensor, opts ...GLUOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dim   int64
 		out   unsafe.Pointer
 	}
-	var opt GLUOutOptions
+	var opt GLUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

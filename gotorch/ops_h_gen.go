@@ -432,11 +432,6 @@ func HardshrinkBackwardGradInput(gradOut, self Tensor, lambd Scalar, gradInput T
 	return gradInput
 }
 
-// HardshrinkOutOptions are the arguments of [HardshrinkOut] that have defaults.
-type HardshrinkOutOptions struct {
-	Lambd Scalar // default: 0.5
-}
-
 // HardshrinkOut replaces elements in [-lambd, lambd] by zero and keeps the others, into out.
 //
 //	hardshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)
@@ -444,14 +439,14 @@ type HardshrinkOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.hardshrink.html.
-func HardshrinkOut(self, out Tensor, opts ...HardshrinkOutOptions) Tensor {
+func HardshrinkOut(self, out Tensor, opts ...HardshrinkOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		lambd cScalar
 		out   unsafe.Pointer
 	}
-	var opt HardshrinkOutOptions
+	var opt HardshrinkOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -702,12 +697,6 @@ func Hardtanh(self Tensor, opts ...HardtanhOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Hardtanh_Options are the arguments of [Hardtanh_] that have defaults.
-type Hardtanh_Options struct {
-	MinVal Scalar // default: -1
-	MaxVal Scalar // default: 1
-}
-
 // Hardtanh_ limits each element to [min_val, max_val], by default [-1, 1], in place.
 //
 //	hardtanh_(Tensor(a!) self, Scalar min_val=-1, Scalar max_val=1) -> Tensor(a!)
@@ -715,14 +704,14 @@ type Hardtanh_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardtanh.html.
-func Hardtanh_(self Tensor, opts ...Hardtanh_Options) Tensor {
+func Hardtanh_(self Tensor, opts ...HardtanhOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
 		minVal cScalar
 		maxVal cScalar
 	}
-	var opt Hardtanh_Options
+	var opt HardtanhOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -788,12 +777,6 @@ func HardtanhBackwardGradInput(gradOutput, self Tensor, minVal, maxVal Scalar, g
 	return gradInput
 }
 
-// HardtanhOutOptions are the arguments of [HardtanhOut] that have defaults.
-type HardtanhOutOptions struct {
-	MinVal Scalar // default: -1
-	MaxVal Scalar // default: 1
-}
-
 // HardtanhOut limits each element to [min_val, max_val], by default [-1, 1], into out.
 //
 //	hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)
@@ -801,7 +784,7 @@ type HardtanhOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardtanh.html.
-func HardtanhOut(self, out Tensor, opts ...HardtanhOutOptions) Tensor {
+func HardtanhOut(self, out Tensor, opts ...HardtanhOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -809,7 +792,7 @@ func HardtanhOut(self, out Tensor, opts ...HardtanhOutOptions) Tensor {
 		maxVal cScalar
 		out    unsafe.Pointer
 	}
-	var opt HardtanhOutOptions
+	var opt HardtanhOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -870,13 +853,6 @@ func (self Tensor) HashTensor(opts ...HashTensorOptions) Tensor {
 	return HashTensor(self, opts...)
 }
 
-// HashTensorOutOptions are the arguments of [HashTensorOut] that have defaults.
-type HashTensorOutOptions struct {
-	Dim     []int64
-	KeepDim bool
-	Mode    int64
-}
-
 // HashTensorOut reduces the elements' bits, widened to 64, by exclusive OR along the given
 // dimensions (all if none); the result is uint64, into out.
 //
@@ -885,7 +861,7 @@ type HashTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.hash_tensor.html.
-func HashTensorOut(self, out Tensor, opts ...HashTensorOutOptions) Tensor {
+func HashTensorOut(self, out Tensor, opts ...HashTensorOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -895,7 +871,7 @@ func HashTensorOut(self, out Tensor, opts ...HashTensorOutOptions) Tensor {
 		mode    int64
 		out     unsafe.Pointer
 	}
-	var opt HashTensorOutOptions
+	var opt HashTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1069,13 +1045,6 @@ func (self Tensor) HistC(opts ...HistCOptions) Tensor {
 	return HistC(self, opts...)
 }
 
-// HistCOutOptions are the arguments of [HistCOut] that have defaults.
-type HistCOutOptions struct {
-	Bins *int64 // default: 100
-	Min  Scalar // default: 0
-	Max  Scalar // default: 0
-}
-
 // HistCOut counts elements in equal bins between min and max (the range of the data if both are
 // 0); the counts have self's dtype, into out.
 //
@@ -1084,7 +1053,7 @@ type HistCOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.histc.html.
-func HistCOut(self, out Tensor, opts ...HistCOutOptions) Tensor {
+func HistCOut(self, out Tensor, opts ...HistCOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1093,7 +1062,7 @@ func HistCOut(self, out Tensor, opts ...HistCOutOptions) Tensor {
 		max   cScalar
 		out   unsafe.Pointer
 	}
-	var opt HistCOutOptions
+	var opt HistCOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1202,12 +1171,6 @@ func (self Tensor) HistogramBinsTensor(bins Tensor, opts ...HistogramBinsTensorO
 	return HistogramBinsTensor(self, bins, opts...)
 }
 
-// HistogramBinsTensorOutOptions are the arguments of [HistogramBinsTensorOut] that have defaults.
-type HistogramBinsTensorOutOptions struct {
-	Weight  Tensor // default: none
-	Density bool
-}
-
 // HistogramBinsTensorOut counts, or sums the weights of, elements per bin; returns the histogram
 // and the bin edges, both floats.
 //
@@ -1216,7 +1179,7 @@ type HistogramBinsTensorOutOptions struct {
 // It returns hist and binEdges.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.histogram.html.
-func HistogramBinsTensorOut(self, bins, hist, binEdges Tensor, opts ...HistogramBinsTensorOutOptions) (Tensor, Tensor) {
+func HistogramBinsTensorOut(self, bins, hist, binEdges Tensor, opts ...HistogramBinsTensorOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
@@ -1226,7 +1189,7 @@ func HistogramBinsTensorOut(self, bins, hist, binEdges Tensor, opts ...Histogram
 		hist     unsafe.Pointer
 		binEdges unsafe.Pointer
 	}
-	var opt HistogramBinsTensorOutOptions
+	var opt HistogramBinsTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1368,14 +1331,6 @@ func HistogramDDTensorListBins(self Tensor, bins []Tensor, opts ...HistogramDDTe
 	return newTensor(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope)
 }
 
-// HistogramOutOptions are the arguments of [HistogramOut] that have defaults.
-type HistogramOutOptions struct {
-	Bins    *int64    // default: 100
-	Range   []float64 // default: none
-	Weight  Tensor    // default: none
-	Density bool
-}
-
 // HistogramOut counts, or sums the weights of, elements per bin; returns the histogram and the bin
 // edges, both floats.
 //
@@ -1384,7 +1339,7 @@ type HistogramOutOptions struct {
 // It returns hist and binEdges.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.histogram.html.
-func HistogramOut(self, hist, binEdges Tensor, opts ...HistogramOutOptions) (Tensor, Tensor) {
+func HistogramOut(self, hist, binEdges Tensor, opts ...HistogramOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1396,7 +1351,7 @@ func HistogramOut(self, hist, binEdges Tensor, opts ...HistogramOutOptions) (Ten
 		hist      unsafe.Pointer
 		binEdges  unsafe.Pointer
 	}
-	var opt HistogramOutOptions
+	var opt HistogramOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1645,12 +1600,6 @@ func HuberLossBackwardOut(gradOutput, self, target Tensor, reduction int64, delt
 	return gradInput
 }
 
-// HuberLossOutOptions are the arguments of [HuberLossOut] that have defaults.
-type HuberLossOutOptions struct {
-	Reduction *int64   // default: 1
-	Delta     *float64 // default: 1.0
-}
-
 // HuberLossOut computes 0.5·d² for differences |d| ≤ delta and delta·(|d| - 0.5·delta) beyond,
 // reduced as asked, into out.
 //
@@ -1659,7 +1608,7 @@ type HuberLossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.huber_loss.html.
-func HuberLossOut(self, target, out Tensor, opts ...HuberLossOutOptions) Tensor {
+func HuberLossOut(self, target, out Tensor, opts ...HuberLossOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1668,7 +1617,7 @@ func HuberLossOut(self, target, out Tensor, opts ...HuberLossOutOptions) Tensor 
 		delta     float64
 		out       unsafe.Pointer
 	}
-	var opt HuberLossOutOptions
+	var opt HuberLossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -356,11 +356,6 @@ func (self Tensor) IndexAdd(dim int64, index, source Tensor, opts ...IndexAddOpt
 	return IndexAdd(self, dim, index, source, opts...)
 }
 
-// IndexAdd_Options are the arguments of [IndexAdd_] that have defaults.
-type IndexAdd_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // IndexAdd_ adds alpha × the slices of source to the slices of self along dim that index names;
 // repeated indices add up, in place.
 //
@@ -369,7 +364,7 @@ type IndexAdd_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.index_add.html.
-func IndexAdd_(self Tensor, dim int64, index, source Tensor, opts ...IndexAdd_Options) Tensor {
+func IndexAdd_(self Tensor, dim int64, index, source Tensor, opts ...IndexAddOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -378,7 +373,7 @@ func IndexAdd_(self Tensor, dim int64, index, source Tensor, opts ...IndexAdd_Op
 		source unsafe.Pointer
 		alpha  cScalar
 	}
-	var opt IndexAdd_Options
+	var opt IndexAddOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -398,13 +393,8 @@ func IndexAdd_(self Tensor, dim int64, index, source Tensor, opts ...IndexAdd_Op
 }
 
 // IndexAdd_ is the method form of the function [IndexAdd_].
-func (self Tensor) IndexAdd_(dim int64, index, source Tensor, opts ...IndexAdd_Options) Tensor {
+func (self Tensor) IndexAdd_(dim int64, index, source Tensor, opts ...IndexAddOptions) Tensor {
 	return IndexAdd_(self, dim, index, source, opts...)
-}
-
-// IndexAddOutOptions are the arguments of [IndexAddOut] that have defaults.
-type IndexAddOutOptions struct {
-	Alpha Scalar // default: 1
 }
 
 // IndexAddOut adds alpha × the slices of source to the slices of self along dim that index names;
@@ -415,7 +405,7 @@ type IndexAddOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.index_add.html.
-func IndexAddOut(self Tensor, dim int64, index, source, out Tensor, opts ...IndexAddOutOptions) Tensor {
+func IndexAddOut(self Tensor, dim int64, index, source, out Tensor, opts ...IndexAddOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -425,7 +415,7 @@ func IndexAddOut(self Tensor, dim int64, index, source, out Tensor, opts ...Inde
 		alpha  cScalar
 		out    unsafe.Pointer
 	}
-	var opt IndexAddOutOptions
+	var opt IndexAddOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -756,11 +746,6 @@ func (self Tensor) IndexPutTensors(indices []Tensor, values Tensor, opts ...Inde
 	return IndexPutTensors(self, indices, values, opts...)
 }
 
-// IndexPutTensors_Options are the arguments of [IndexPutTensors_] that have defaults.
-type IndexPutTensors_Options struct {
-	Accumulate bool
-}
-
 // IndexPutTensors_ writes values to the places that one index tensor per dimension names;
 // accumulate adds instead, also for repeated ones, in place.
 //
@@ -769,7 +754,7 @@ type IndexPutTensors_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html.
-func IndexPutTensors_(self Tensor, indices []Tensor, values Tensor, opts ...IndexPutTensors_Options) Tensor {
+func IndexPutTensors_(self Tensor, indices []Tensor, values Tensor, opts ...IndexPutTensorsOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -778,7 +763,7 @@ func IndexPutTensors_(self Tensor, indices []Tensor, values Tensor, opts ...Inde
 		values     unsafe.Pointer
 		accumulate int64
 	}
-	var opt IndexPutTensors_Options
+	var opt IndexPutTensorsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -794,13 +779,8 @@ func IndexPutTensors_(self Tensor, indices []Tensor, values Tensor, opts ...Inde
 }
 
 // IndexPutTensors_ is the method form of the function [IndexPutTensors_].
-func (self Tensor) IndexPutTensors_(indices []Tensor, values Tensor, opts ...IndexPutTensors_Options) Tensor {
+func (self Tensor) IndexPutTensors_(indices []Tensor, values Tensor, opts ...IndexPutTensorsOptions) Tensor {
 	return IndexPutTensors_(self, indices, values, opts...)
-}
-
-// IndexPutTensorsOutOptions are the arguments of [IndexPutTensorsOut] that have defaults.
-type IndexPutTensorsOutOptions struct {
-	Accumulate bool
 }
 
 // IndexPutTensorsOut writes values to the places that one index tensor per dimension names;
@@ -811,7 +791,7 @@ type IndexPutTensorsOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put.html.
-func IndexPutTensorsOut(self Tensor, indices []Tensor, values, out Tensor, opts ...IndexPutTensorsOutOptions) Tensor {
+func IndexPutTensorsOut(self Tensor, indices []Tensor, values, out Tensor, opts ...IndexPutTensorsOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -821,7 +801,7 @@ func IndexPutTensorsOut(self Tensor, indices []Tensor, values, out Tensor, opts 
 		accumulate int64
 		out        unsafe.Pointer
 	}
-	var opt IndexPutTensorsOutOptions
+	var opt IndexPutTensorsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -882,11 +862,6 @@ func (self Tensor) IndexReduce(dim int64, index, source Tensor, reduce string, o
 	return IndexReduce(self, dim, index, source, reduce, opts...)
 }
 
-// IndexReduce_Options are the arguments of [IndexReduce_] that have defaults.
-type IndexReduce_Options struct {
-	IncludeSelf *bool // default: true
-}
-
 // IndexReduce_ reduces the slices of source into those of self along dim that index names, by
 // 'prod', 'mean', 'amax' or 'amin', in place.
 //
@@ -895,7 +870,7 @@ type IndexReduce_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.index_reduce.html.
-func IndexReduce_(self Tensor, dim int64, index, source Tensor, reduce string, opts ...IndexReduce_Options) Tensor {
+func IndexReduce_(self Tensor, dim int64, index, source Tensor, reduce string, opts ...IndexReduceOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -905,7 +880,7 @@ func IndexReduce_(self Tensor, dim int64, index, source Tensor, reduce string, o
 		reduce      unsafe.Pointer
 		includeSelf int64
 	}
-	var opt IndexReduce_Options
+	var opt IndexReduceOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -923,13 +898,8 @@ func IndexReduce_(self Tensor, dim int64, index, source Tensor, reduce string, o
 }
 
 // IndexReduce_ is the method form of the function [IndexReduce_].
-func (self Tensor) IndexReduce_(dim int64, index, source Tensor, reduce string, opts ...IndexReduce_Options) Tensor {
+func (self Tensor) IndexReduce_(dim int64, index, source Tensor, reduce string, opts ...IndexReduceOptions) Tensor {
 	return IndexReduce_(self, dim, index, source, reduce, opts...)
-}
-
-// IndexReduceOutOptions are the arguments of [IndexReduceOut] that have defaults.
-type IndexReduceOutOptions struct {
-	IncludeSelf *bool // default: true
 }
 
 // IndexReduceOut reduces the slices of source into those of self along dim that index names, by
@@ -940,7 +910,7 @@ type IndexReduceOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.index_reduce.html.
-func IndexReduceOut(self Tensor, dim int64, index, source Tensor, reduce string, out Tensor, opts ...IndexReduceOutOptions) Tensor {
+func IndexReduceOut(self Tensor, dim int64, index, source Tensor, reduce string, out Tensor, opts ...IndexReduceOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -951,7 +921,7 @@ func IndexReduceOut(self Tensor, dim int64, index, source Tensor, reduce string,
 		includeSelf int64
 		out         unsafe.Pointer
 	}
-	var opt IndexReduceOutOptions
+	var opt IndexReduceOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1686,12 +1656,6 @@ func IsInfOut(self, out Tensor) Tensor {
 	return out
 }
 
-// IsInOutOptions are the arguments of [IsInOut] that have defaults.
-type IsInOutOptions struct {
-	AssumeUnique bool
-	Invert       bool
-}
-
 // IsInOut tells for each element whether it occurs among test_elements, or with invert whether it
 // does not; the result is bool, into out.
 //
@@ -1700,7 +1664,7 @@ type IsInOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.isin.html.
-func IsInOut(elements, testElements, out Tensor, opts ...IsInOutOptions) Tensor {
+func IsInOut(elements, testElements, out Tensor, opts ...IsInOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		elements     unsafe.Pointer
@@ -1709,7 +1673,7 @@ func IsInOut(elements, testElements, out Tensor, opts ...IsInOutOptions) Tensor 
 		invert       int64
 		out          unsafe.Pointer
 	}
-	var opt IsInOutOptions
+	var opt IsInOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1759,12 +1723,6 @@ func IsInScalarTensor(element Scalar, testElements Tensor, opts ...IsInScalarTen
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// IsInScalarTensorOutOptions are the arguments of [IsInScalarTensorOut] that have defaults.
-type IsInScalarTensorOutOptions struct {
-	AssumeUnique bool
-	Invert       bool
-}
-
 // IsInScalarTensorOut tells for each element whether it occurs among test_elements, or with invert
 // whether it does not; the result is bool, into out.
 //
@@ -1773,7 +1731,7 @@ type IsInScalarTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.isin.html.
-func IsInScalarTensorOut(element Scalar, testElements, out Tensor, opts ...IsInScalarTensorOutOptions) Tensor {
+func IsInScalarTensorOut(element Scalar, testElements, out Tensor, opts ...IsInScalarTensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		element      cScalar
@@ -1782,7 +1740,7 @@ func IsInScalarTensorOut(element Scalar, testElements, out Tensor, opts ...IsInS
 		invert       int64
 		out          unsafe.Pointer
 	}
-	var opt IsInScalarTensorOutOptions
+	var opt IsInScalarTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1831,12 +1789,6 @@ func IsInTensorScalar(elements Tensor, testElement Scalar, opts ...IsInTensorSca
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// IsInTensorScalarOutOptions are the arguments of [IsInTensorScalarOut] that have defaults.
-type IsInTensorScalarOutOptions struct {
-	AssumeUnique bool
-	Invert       bool
-}
-
 // IsInTensorScalarOut tells for each element whether it occurs among test_elements, or with invert
 // whether it does not; the result is bool, into out.
 //
@@ -1845,7 +1797,7 @@ type IsInTensorScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.isin.html.
-func IsInTensorScalarOut(elements Tensor, testElement Scalar, out Tensor, opts ...IsInTensorScalarOutOptions) Tensor {
+func IsInTensorScalarOut(elements Tensor, testElement Scalar, out Tensor, opts ...IsInTensorScalarOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		elements     unsafe.Pointer
@@ -1854,7 +1806,7 @@ func IsInTensorScalarOut(elements Tensor, testElement Scalar, out Tensor, opts .
 		invert       int64
 		out          unsafe.Pointer
 	}
-	var opt IsInTensorScalarOutOptions
+	var opt IsInTensorScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

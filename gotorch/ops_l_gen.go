@@ -321,11 +321,6 @@ func LeakyReLU(self Tensor, opts ...LeakyReLUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LeakyReLU_Options are the arguments of [LeakyReLU_] that have defaults.
-type LeakyReLU_Options struct {
-	NegativeSlope Scalar // default: 0.01
-}
-
 // LeakyReLU_ returns x for positive elements and negative_slope × x for others, in place.
 //
 //	leaky_relu_(Tensor(a!) self, Scalar negative_slope=0.01) -> Tensor(a!)
@@ -333,13 +328,13 @@ type LeakyReLU_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu.html.
-func LeakyReLU_(self Tensor, opts ...LeakyReLU_Options) Tensor {
+func LeakyReLU_(self Tensor, opts ...LeakyReLUOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
 		negativeSlope cScalar
 	}
-	var opt LeakyReLU_Options
+	var opt LeakyReLUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -403,11 +398,6 @@ func LeakyReLUBackwardGradInput(gradOutput, self Tensor, negativeSlope Scalar, s
 	return gradInput
 }
 
-// LeakyReLUOutOptions are the arguments of [LeakyReLUOut] that have defaults.
-type LeakyReLUOutOptions struct {
-	NegativeSlope Scalar // default: 0.01
-}
-
 // LeakyReLUOut returns x for positive elements and negative_slope × x for others, into out.
 //
 //	leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, Tensor(a!) out) -> Tensor(a!)
@@ -415,14 +405,14 @@ type LeakyReLUOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu.html.
-func LeakyReLUOut(self, out Tensor, opts ...LeakyReLUOutOptions) Tensor {
+func LeakyReLUOut(self, out Tensor, opts ...LeakyReLUOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
 		negativeSlope cScalar
 		out           unsafe.Pointer
 	}
-	var opt LeakyReLUOutOptions
+	var opt LeakyReLUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1271,11 +1261,6 @@ func LinalgCholeskyExL(self, l_, info Tensor, opts ...LinalgCholeskyExLOptions) 
 	return l_, info
 }
 
-// LinalgCholeskyOutOptions are the arguments of [LinalgCholeskyOut] that have defaults.
-type LinalgCholeskyOutOptions struct {
-	Upper bool
-}
-
 // LinalgCholeskyOut factorises positive definite matrices (..., n, n) into L times its adjoint; L
 // is lower triangular, or upper if asked, into out.
 //
@@ -1284,14 +1269,14 @@ type LinalgCholeskyOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.cholesky.html.
-func LinalgCholeskyOut(self, out Tensor, opts ...LinalgCholeskyOutOptions) Tensor {
+func LinalgCholeskyOut(self, out Tensor, opts ...LinalgCholeskyOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		upper int64
 		out   unsafe.Pointer
 	}
-	var opt LinalgCholeskyOutOptions
+	var opt LinalgCholeskyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1333,11 +1318,6 @@ func LinalgCond(self Tensor, opts ...LinalgCondOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgCondOutOptions are the arguments of [LinalgCondOut] that have defaults.
-type LinalgCondOutOptions struct {
-	P Scalar // default: none
-}
-
 // LinalgCondOut returns the condition number of each matrix in the norm p (2 by default): the norm
 // of A times that of its inverse, into out.
 //
@@ -1346,14 +1326,14 @@ type LinalgCondOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.cond.html.
-func LinalgCondOut(self, out Tensor, opts ...LinalgCondOutOptions) Tensor {
+func LinalgCondOut(self, out Tensor, opts ...LinalgCondOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		p     cScalar
 		out   unsafe.Pointer
 	}
-	var opt LinalgCondOutOptions
+	var opt LinalgCondOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1442,11 +1422,6 @@ func LinalgCross(self, other Tensor, opts ...LinalgCrossOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgCrossOutOptions are the arguments of [LinalgCrossOut] that have defaults.
-type LinalgCrossOutOptions struct {
-	Dim *int64 // default: -1
-}
-
 // LinalgCrossOut returns the cross product of three-element vectors along dim, the last by
 // default, with broadcasting, into out.
 //
@@ -1455,7 +1430,7 @@ type LinalgCrossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.cross.html.
-func LinalgCrossOut(self, other, out Tensor, opts ...LinalgCrossOutOptions) Tensor {
+func LinalgCrossOut(self, other, out Tensor, opts ...LinalgCrossOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -1463,7 +1438,7 @@ func LinalgCrossOut(self, other, out Tensor, opts ...LinalgCrossOutOptions) Tens
 		dim   int64
 		out   unsafe.Pointer
 	}
-	var opt LinalgCrossOutOptions
+	var opt LinalgCrossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1719,11 +1694,6 @@ func LinalgEigvalsh(self Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgEigvalshOutOptions are the arguments of [LinalgEigvalshOut] that have defaults.
-type LinalgEigvalshOutOptions struct {
-	UPLO string // default: "L"
-}
-
 // LinalgEigvalshOut returns the real eigenvalues, ascending, of each symmetric or Hermitian
 // matrix: (..., n, n) → (..., n), into out.
 //
@@ -1732,14 +1702,14 @@ type LinalgEigvalshOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.eigvalsh.html.
-func LinalgEigvalshOut(self, out Tensor, opts ...LinalgEigvalshOutOptions) Tensor {
+func LinalgEigvalshOut(self, out Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		uPLO_ unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt LinalgEigvalshOutOptions
+	var opt LinalgEigvalshOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1992,12 +1962,6 @@ func LinalgLDLFactorEx(self Tensor, opts ...LinalgLDLFactorExOptions) (lD_ Tenso
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LinalgLDLFactorExOutOptions are the arguments of [LinalgLDLFactorExOut] that have defaults.
-type LinalgLDLFactorExOutOptions struct {
-	Hermitian   bool
-	CheckErrors bool
-}
-
 // LinalgLDLFactorExOut is linalg_ldl_factor that reports failure per matrix in info (int32, 0 is
 // success) instead of raising an error.
 //
@@ -2006,7 +1970,7 @@ type LinalgLDLFactorExOutOptions struct {
 // It returns lD_, pivots and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_factor_ex.html.
-func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFactorExOutOptions) (Tensor, Tensor, Tensor) {
+func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFactorExOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -2016,7 +1980,7 @@ func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFacto
 		pivots      unsafe.Pointer
 		info        unsafe.Pointer
 	}
-	var opt LinalgLDLFactorExOutOptions
+	var opt LinalgLDLFactorExOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2034,11 +1998,6 @@ func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFacto
 	return lD_, pivots, info
 }
 
-// LinalgLDLFactorOutOptions are the arguments of [LinalgLDLFactorOut] that have defaults.
-type LinalgLDLFactorOutOptions struct {
-	Hermitian bool
-}
-
 // LinalgLDLFactorOut factorises symmetric or Hermitian matrices, definite or not, into LDL form:
 // compact LD and int32 pivots.
 //
@@ -2047,7 +2006,7 @@ type LinalgLDLFactorOutOptions struct {
 // It returns lD_ and pivots.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_factor.html.
-func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOutOptions) (Tensor, Tensor) {
+func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2055,7 +2014,7 @@ func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOutOpti
 		lD_       unsafe.Pointer
 		pivots    unsafe.Pointer
 	}
-	var opt LinalgLDLFactorOutOptions
+	var opt LinalgLDLFactorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2105,11 +2064,6 @@ func LinalgLDLSolve(lD_, pivots, b_ Tensor, opts ...LinalgLDLSolveOptions) Tenso
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgLDLSolveOutOptions are the arguments of [LinalgLDLSolveOut] that have defaults.
-type LinalgLDLSolveOutOptions struct {
-	Hermitian bool
-}
-
 // LinalgLDLSolveOut solves A·X = B for X, given the LDL factors and pivots of A from
 // linalg_ldl_factor, into out.
 //
@@ -2118,7 +2072,7 @@ type LinalgLDLSolveOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_solve.html.
-func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOutOptions) Tensor {
+func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		lD_       unsafe.Pointer
@@ -2127,7 +2081,7 @@ func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOutOpt
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgLDLSolveOutOptions
+	var opt LinalgLDLSolveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2182,12 +2136,6 @@ func LinalgLstsq(self, b Tensor, opts ...LinalgLstsqOptions) (solution Tensor, r
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope), newTensor(&blk.r3, blk.scope)
 }
 
-// LinalgLstsqOutOptions are the arguments of [LinalgLstsqOut] that have defaults.
-type LinalgLstsqOutOptions struct {
-	Rcond  *float64 // default: none
-	Driver *string  // default: none
-}
-
 // LinalgLstsqOut finds X that minimises the norm of self·X - b: (..., m, n), (..., m, k) → (...,
 // n, k); also residuals, rank, singular values.
 //
@@ -2196,7 +2144,7 @@ type LinalgLstsqOutOptions struct {
 // It returns solution, residuals, rank and singularValues.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lstsq.html.
-func LinalgLstsqOut(self, b, solution, residuals, rank, singularValues Tensor, opts ...LinalgLstsqOutOptions) (Tensor, Tensor, Tensor, Tensor) {
+func LinalgLstsqOut(self, b, solution, residuals, rank, singularValues Tensor, opts ...LinalgLstsqOptions) (Tensor, Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope          unsafe.Pointer
 		self           unsafe.Pointer
@@ -2208,7 +2156,7 @@ func LinalgLstsqOut(self, b, solution, residuals, rank, singularValues Tensor, o
 		rank           unsafe.Pointer
 		singularValues unsafe.Pointer
 	}
-	var opt LinalgLstsqOutOptions
+	var opt LinalgLstsqOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2325,12 +2273,6 @@ func LinalgLUFactorEx(a_ Tensor, opts ...LinalgLUFactorExOptions) (lU_ Tensor, p
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LinalgLUFactorExOutOptions are the arguments of [LinalgLUFactorExOut] that have defaults.
-type LinalgLUFactorExOutOptions struct {
-	Pivot       *bool // default: true
-	CheckErrors bool
-}
-
 // LinalgLUFactorExOut is linalg_lu_factor that reports failure per matrix in info (int32, 0 is
 // success) instead of raising an error.
 //
@@ -2339,7 +2281,7 @@ type LinalgLUFactorExOutOptions struct {
 // It returns lU_, pivots and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_factor_ex.html.
-func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExOutOptions) (Tensor, Tensor, Tensor) {
+func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		a_          unsafe.Pointer
@@ -2349,7 +2291,7 @@ func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExO
 		pivots      unsafe.Pointer
 		info        unsafe.Pointer
 	}
-	var opt LinalgLUFactorExOutOptions
+	var opt LinalgLUFactorExOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2367,11 +2309,6 @@ func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExO
 	return lU_, pivots, info
 }
 
-// LinalgLUFactorOutOptions are the arguments of [LinalgLUFactorOut] that have defaults.
-type LinalgLUFactorOutOptions struct {
-	Pivot *bool // default: true
-}
-
 // LinalgLUFactorOut returns the LU factorisation with partial pivoting in compact form: L and U in
 // one matrix, int32 pivots counted from 1.
 //
@@ -2380,7 +2317,7 @@ type LinalgLUFactorOutOptions struct {
 // It returns lU_ and pivots.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_factor.html.
-func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOutOptions) (Tensor, Tensor) {
+func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope  unsafe.Pointer
 		a_     unsafe.Pointer
@@ -2388,7 +2325,7 @@ func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOutOptions)
 		lU_    unsafe.Pointer
 		pivots unsafe.Pointer
 	}
-	var opt LinalgLUFactorOutOptions
+	var opt LinalgLUFactorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2403,11 +2340,6 @@ func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOutOptions)
 	return lU_, pivots
 }
 
-// LinalgLUOutOptions are the arguments of [LinalgLUOut] that have defaults.
-type LinalgLUOutOptions struct {
-	Pivot *bool // default: true
-}
-
 // LinalgLUOut factorises matrices (..., m, n) into a permutation P, unit lower triangular L and
 // upper triangular U: A = P·L·U.
 //
@@ -2416,7 +2348,7 @@ type LinalgLUOutOptions struct {
 // It returns p_, l_ and u_.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu.html.
-func LinalgLUOut(a_, p_, l_, u_ Tensor, opts ...LinalgLUOutOptions) (Tensor, Tensor, Tensor) {
+func LinalgLUOut(a_, p_, l_, u_ Tensor, opts ...LinalgLUOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
 		a_    unsafe.Pointer
@@ -2425,7 +2357,7 @@ func LinalgLUOut(a_, p_, l_, u_ Tensor, opts ...LinalgLUOutOptions) (Tensor, Ten
 		l_    unsafe.Pointer
 		u_    unsafe.Pointer
 	}
-	var opt LinalgLUOutOptions
+	var opt LinalgLUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2480,12 +2412,6 @@ func LinalgLUSolve(lU_, pivots, b_ Tensor, opts ...LinalgLUSolveOptions) Tensor 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgLUSolveOutOptions are the arguments of [LinalgLUSolveOut] that have defaults.
-type LinalgLUSolveOutOptions struct {
-	Left    *bool // default: true
-	Adjoint bool
-}
-
 // LinalgLUSolveOut solves A·X = B for X, or X·A = B if left is false, given the compact LU factors
 // and pivots of A, into out.
 //
@@ -2494,7 +2420,7 @@ type LinalgLUSolveOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_solve.html.
-func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOutOptions) Tensor {
+func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		lU_     unsafe.Pointer
@@ -2504,7 +2430,7 @@ func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOutOptio
 		adjoint int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgLUSolveOutOptions
+	var opt LinalgLUSolveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2649,13 +2575,6 @@ func LinalgMatrixNorm(self Tensor, ord Scalar, opts ...LinalgMatrixNormOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixNormOutOptions are the arguments of [LinalgMatrixNormOut] that have defaults.
-type LinalgMatrixNormOutOptions struct {
-	Dim     []int64 // default: [-2, -1]
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // LinalgMatrixNormOut returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord 1,
 // -1, 2, -2, inf, -inf the induced ones, into out.
 //
@@ -2664,7 +2583,7 @@ type LinalgMatrixNormOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_norm.html.
-func LinalgMatrixNormOut(self Tensor, ord Scalar, out Tensor, opts ...LinalgMatrixNormOutOptions) Tensor {
+func LinalgMatrixNormOut(self Tensor, ord Scalar, out Tensor, opts ...LinalgMatrixNormOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2675,7 +2594,7 @@ func LinalgMatrixNormOut(self Tensor, ord Scalar, out Tensor, opts ...LinalgMatr
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgMatrixNormOutOptions
+	var opt LinalgMatrixNormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2739,14 +2658,6 @@ func LinalgMatrixNormStrOrd(self Tensor, opts ...LinalgMatrixNormStrOrdOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixNormStrOrdOutOptions are the arguments of [LinalgMatrixNormStrOrdOut] that have defaults.
-type LinalgMatrixNormStrOrdOutOptions struct {
-	Ord     string  // default: "fro"
-	Dim     []int64 // default: [-2, -1]
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // LinalgMatrixNormStrOrdOut returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for
 // ord 1, -1, 2, -2, inf, -inf the induced ones, into out.
 //
@@ -2755,7 +2666,7 @@ type LinalgMatrixNormStrOrdOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_norm.html.
-func LinalgMatrixNormStrOrdOut(self, out Tensor, opts ...LinalgMatrixNormStrOrdOutOptions) Tensor {
+func LinalgMatrixNormStrOrdOut(self, out Tensor, opts ...LinalgMatrixNormStrOrdOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -2766,7 +2677,7 @@ func LinalgMatrixNormStrOrdOut(self, out Tensor, opts ...LinalgMatrixNormStrOrdO
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgMatrixNormStrOrdOutOptions
+	var opt LinalgMatrixNormStrOrdOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2898,13 +2809,6 @@ func LinalgMatrixRankAtolRtolFloat(self Tensor, opts ...LinalgMatrixRankAtolRtol
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixRankAtolRtolFloatOutOptions are the arguments of [LinalgMatrixRankAtolRtolFloatOut] that have defaults.
-type LinalgMatrixRankAtolRtolFloatOutOptions struct {
-	Atol      *float64 // default: none
-	Rtol      *float64 // default: none
-	Hermitian bool
-}
-
 // LinalgMatrixRankAtolRtolFloatOut counts the singular values of each matrix that exceed max(atol,
 // rtol × the largest); the result is int64, into out.
 //
@@ -2913,7 +2817,7 @@ type LinalgMatrixRankAtolRtolFloatOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRankAtolRtolFloatOutOptions) Tensor {
+func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRankAtolRtolFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2922,7 +2826,7 @@ func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRank
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgMatrixRankAtolRtolFloatOutOptions
+	var opt LinalgMatrixRankAtolRtolFloatOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2974,13 +2878,6 @@ func LinalgMatrixRankAtolRtolTensor(input Tensor, opts ...LinalgMatrixRankAtolRt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixRankAtolRtolTensorOutOptions are the arguments of [LinalgMatrixRankAtolRtolTensorOut] that have defaults.
-type LinalgMatrixRankAtolRtolTensorOutOptions struct {
-	Atol      Tensor // default: none
-	Rtol      Tensor // default: none
-	Hermitian bool
-}
-
 // LinalgMatrixRankAtolRtolTensorOut counts the singular values of each matrix that exceed
 // max(atol, rtol × the largest); the result is int64, into out.
 //
@@ -2989,7 +2886,7 @@ type LinalgMatrixRankAtolRtolTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRankAtolRtolTensorOutOptions) Tensor {
+func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRankAtolRtolTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		input     unsafe.Pointer
@@ -2998,7 +2895,7 @@ func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRa
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgMatrixRankAtolRtolTensorOutOptions
+	var opt LinalgMatrixRankAtolRtolTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3015,11 +2912,6 @@ func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRa
 	return out
 }
 
-// LinalgMatrixRankOutOptions are the arguments of [LinalgMatrixRankOut] that have defaults.
-type LinalgMatrixRankOutOptions struct {
-	Hermitian bool
-}
-
 // LinalgMatrixRankOut counts the singular values of each matrix that exceed max(atol, rtol × the
 // largest); the result is int64, into out.
 //
@@ -3028,7 +2920,7 @@ type LinalgMatrixRankOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankOut(self Tensor, tol float64, out Tensor, opts ...LinalgMatrixRankOutOptions) Tensor {
+func LinalgMatrixRankOut(self Tensor, tol float64, out Tensor, opts ...LinalgMatrixRankOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3036,7 +2928,7 @@ func LinalgMatrixRankOut(self Tensor, tol float64, out Tensor, opts ...LinalgMat
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgMatrixRankOutOptions
+	var opt LinalgMatrixRankOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3277,13 +3169,6 @@ func LinalgNormOrdStr(self Tensor, ord string, opts ...LinalgNormOrdStrOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgNormOrdStrOutOptions are the arguments of [LinalgNormOrdStrOut] that have defaults.
-type LinalgNormOrdStrOutOptions struct {
-	Dim     []int64 // default: none
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // LinalgNormOrdStrOut returns a vector norm of all elements or along one dim, or a matrix norm if
 // ord is given for two dimensions, into out.
 //
@@ -3292,7 +3177,7 @@ type LinalgNormOrdStrOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.norm.html.
-func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNormOrdStrOutOptions) Tensor {
+func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNormOrdStrOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -3303,7 +3188,7 @@ func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNorm
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgNormOrdStrOutOptions
+	var opt LinalgNormOrdStrOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3319,14 +3204,6 @@ func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNorm
 	return out
 }
 
-// LinalgNormOutOptions are the arguments of [LinalgNormOut] that have defaults.
-type LinalgNormOutOptions struct {
-	Ord     Scalar  // default: none
-	Dim     []int64 // default: none
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // LinalgNormOut returns a vector norm of all elements or along one dim, or a matrix norm if ord is
 // given for two dimensions, into out.
 //
@@ -3335,7 +3212,7 @@ type LinalgNormOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.norm.html.
-func LinalgNormOut(self, out Tensor, opts ...LinalgNormOutOptions) Tensor {
+func LinalgNormOut(self, out Tensor, opts ...LinalgNormOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -3346,7 +3223,7 @@ func LinalgNormOut(self, out Tensor, opts ...LinalgNormOutOptions) Tensor {
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgNormOutOptions
+	var opt LinalgNormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3428,13 +3305,6 @@ func LinalgPinvAtolRtolFloat(self Tensor, opts ...LinalgPinvAtolRtolFloatOptions
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgPinvAtolRtolFloatOutOptions are the arguments of [LinalgPinvAtolRtolFloatOut] that have defaults.
-type LinalgPinvAtolRtolFloatOutOptions struct {
-	Atol      *float64 // default: none
-	Rtol      *float64 // default: none
-	Hermitian bool
-}
-
 // LinalgPinvAtolRtolFloatOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
 // singular values below the tolerance count as zero, into out.
 //
@@ -3443,7 +3313,7 @@ type LinalgPinvAtolRtolFloatOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloatOutOptions) Tensor {
+func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3452,7 +3322,7 @@ func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloa
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgPinvAtolRtolFloatOutOptions
+	var opt LinalgPinvAtolRtolFloatOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3504,13 +3374,6 @@ func LinalgPinvAtolRtolTensor(self Tensor, opts ...LinalgPinvAtolRtolTensorOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgPinvAtolRtolTensorOutOptions are the arguments of [LinalgPinvAtolRtolTensorOut] that have defaults.
-type LinalgPinvAtolRtolTensorOutOptions struct {
-	Atol      Tensor // default: none
-	Rtol      Tensor // default: none
-	Hermitian bool
-}
-
 // LinalgPinvAtolRtolTensorOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
 // singular values below the tolerance count as zero, into out.
 //
@@ -3519,7 +3382,7 @@ type LinalgPinvAtolRtolTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTensorOutOptions) Tensor {
+func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3528,7 +3391,7 @@ func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTen
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgPinvAtolRtolTensorOutOptions
+	var opt LinalgPinvAtolRtolTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3545,11 +3408,6 @@ func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTen
 	return out
 }
 
-// LinalgPinvOutOptions are the arguments of [LinalgPinvOut] that have defaults.
-type LinalgPinvOutOptions struct {
-	Hermitian bool
-}
-
 // LinalgPinvOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); singular
 // values below the tolerance count as zero, into out.
 //
@@ -3558,7 +3416,7 @@ type LinalgPinvOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvOut(self Tensor, rcond float64, out Tensor, opts ...LinalgPinvOutOptions) Tensor {
+func LinalgPinvOut(self Tensor, rcond float64, out Tensor, opts ...LinalgPinvOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3566,7 +3424,7 @@ func LinalgPinvOut(self Tensor, rcond float64, out Tensor, opts ...LinalgPinvOut
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgPinvOutOptions
+	var opt LinalgPinvOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3765,11 +3623,6 @@ func LinalgQR(a_ Tensor, opts ...LinalgQROptions) (q_ Tensor, r_ Tensor) {
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// LinalgQROutOptions are the arguments of [LinalgQROut] that have defaults.
-type LinalgQROutOptions struct {
-	Mode string // default: "reduced"
-}
-
 // LinalgQROut factorises matrices into orthogonal Q and upper triangular R, for mode 'reduced',
 // 'complete' or 'r' (R only).
 //
@@ -3778,7 +3631,7 @@ type LinalgQROutOptions struct {
 // It returns q_ and r_.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.qr.html.
-func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROutOptions) (Tensor, Tensor) {
+func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROptions) (Tensor, Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
 		a_    unsafe.Pointer
@@ -3786,7 +3639,7 @@ func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROutOptions) (Tensor, Tensor)
 		q_    unsafe.Pointer
 		r_    unsafe.Pointer
 	}
-	var opt LinalgQROutOptions
+	var opt LinalgQROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3916,12 +3769,6 @@ func LinalgSolveEx(a_, b_ Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// LinalgSolveExOutOptions are the arguments of [LinalgSolveExOut] that have defaults.
-type LinalgSolveExOutOptions struct {
-	Left        *bool // default: true
-	CheckErrors bool
-}
-
 // LinalgSolveExOut is linalg_solve that reports failure per matrix in info (int32, 0 is success)
 // instead of raising an error.
 //
@@ -3930,7 +3777,7 @@ type LinalgSolveExOutOptions struct {
 // It returns result and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve_ex.html.
-func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOutOptions) (Tensor, Tensor) {
+func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		a_          unsafe.Pointer
@@ -3940,7 +3787,7 @@ func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOutOptio
 		result      unsafe.Pointer
 		info        unsafe.Pointer
 	}
-	var opt LinalgSolveExOutOptions
+	var opt LinalgSolveExOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3958,11 +3805,6 @@ func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOutOptio
 	return result, info
 }
 
-// LinalgSolveOutOptions are the arguments of [LinalgSolveOut] that have defaults.
-type LinalgSolveOutOptions struct {
-	Left *bool // default: true
-}
-
 // LinalgSolveOut solves A·X = B for X, or X·A = B if left is false; A (..., n, n) must be
 // invertible, B is a vector or matrix, into out.
 //
@@ -3971,7 +3813,7 @@ type LinalgSolveOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve.html.
-func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOutOptions) Tensor {
+func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		a_    unsafe.Pointer
@@ -3979,7 +3821,7 @@ func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOutOptions) Tensor {
 		left  int64
 		out   unsafe.Pointer
 	}
-	var opt LinalgSolveOutOptions
+	var opt LinalgSolveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4031,12 +3873,6 @@ func LinalgSolveTriangular(self, b_ Tensor, upper bool, opts ...LinalgSolveTrian
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgSolveTriangularOutOptions are the arguments of [LinalgSolveTriangularOut] that have defaults.
-type LinalgSolveTriangularOutOptions struct {
-	Left          *bool // default: true
-	Unitriangular bool
-}
-
 // LinalgSolveTriangularOut solves A·X = B, or X·A = B if left is false, for a triangular A = self;
 // a zero on the diagonal is not detected, into out.
 //
@@ -4045,7 +3881,7 @@ type LinalgSolveTriangularOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve_triangular.html.
-func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...LinalgSolveTriangularOutOptions) Tensor {
+func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...LinalgSolveTriangularOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -4055,7 +3891,7 @@ func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...L
 		unitriangular int64
 		out           unsafe.Pointer
 	}
-	var opt LinalgSolveTriangularOutOptions
+	var opt LinalgSolveTriangularOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4177,11 +4013,6 @@ func LinalgSVDVals(a_ Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgSVDValsOutOptions are the arguments of [LinalgSVDValsOut] that have defaults.
-type LinalgSVDValsOutOptions struct {
-	Driver *string // default: none
-}
-
 // LinalgSVDValsOut returns the singular values of each matrix, real and in descending order: (...,
 // m, n) → (..., min(m, n)), into out.
 //
@@ -4190,14 +4021,14 @@ type LinalgSVDValsOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.svdvals.html.
-func LinalgSVDValsOut(a_, out Tensor, opts ...LinalgSVDValsOutOptions) Tensor {
+func LinalgSVDValsOut(a_, out Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		a_     unsafe.Pointer
 		driver unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt LinalgSVDValsOutOptions
+	var opt LinalgSVDValsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4239,11 +4070,6 @@ func LinalgTensorInv(self Tensor, opts ...LinalgTensorInvOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgTensorInvOutOptions are the arguments of [LinalgTensorInvOut] that have defaults.
-type LinalgTensorInvOutOptions struct {
-	Ind *int64 // default: 2
-}
-
 // LinalgTensorInvOut inverts self as a square matrix whose rows are its first ind dimensions, and
 // whose columns the others; the result has them swapped, into out.
 //
@@ -4252,14 +4078,14 @@ type LinalgTensorInvOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.tensorinv.html.
-func LinalgTensorInvOut(self, out Tensor, opts ...LinalgTensorInvOutOptions) Tensor {
+func LinalgTensorInvOut(self, out Tensor, opts ...LinalgTensorInvOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		ind   int64
 		out   unsafe.Pointer
 	}
-	var opt LinalgTensorInvOutOptions
+	var opt LinalgTensorInvOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4305,11 +4131,6 @@ func LinalgTensorSolve(self, other Tensor, opts ...LinalgTensorSolveOptions) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgTensorSolveOutOptions are the arguments of [LinalgTensorSolveOut] that have defaults.
-type LinalgTensorSolveOutOptions struct {
-	Dims []int64 // default: none
-}
-
 // LinalgTensorSolveOut solves tensordot(self, X) = other for X, treating the first dimensions of
 // self as rows of a square matrix, into out.
 //
@@ -4318,7 +4139,7 @@ type LinalgTensorSolveOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.tensorsolve.html.
-func LinalgTensorSolveOut(self, other, out Tensor, opts ...LinalgTensorSolveOutOptions) Tensor {
+func LinalgTensorSolveOut(self, other, out Tensor, opts ...LinalgTensorSolveOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -4327,7 +4148,7 @@ func LinalgTensorSolveOut(self, other, out Tensor, opts ...LinalgTensorSolveOutO
 		dimsLen int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgTensorSolveOutOptions
+	var opt LinalgTensorSolveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4403,11 +4224,6 @@ func LinalgVecdot(x, y Tensor, opts ...LinalgVecdotOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgVecdotOutOptions are the arguments of [LinalgVecdotOut] that have defaults.
-type LinalgVecdotOutOptions struct {
-	Dim *int64 // default: -1
-}
-
 // LinalgVecdotOut returns the dot products of vectors along dim, conjugating the first, with
 // broadcasting, into out.
 //
@@ -4416,7 +4232,7 @@ type LinalgVecdotOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.vecdot.html.
-func LinalgVecdotOut(x, y, out Tensor, opts ...LinalgVecdotOutOptions) Tensor {
+func LinalgVecdotOut(x, y, out Tensor, opts ...LinalgVecdotOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		x     unsafe.Pointer
@@ -4424,7 +4240,7 @@ func LinalgVecdotOut(x, y, out Tensor, opts ...LinalgVecdotOutOptions) Tensor {
 		dim   int64
 		out   unsafe.Pointer
 	}
-	var opt LinalgVecdotOutOptions
+	var opt LinalgVecdotOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4481,14 +4297,6 @@ func LinalgVectorNorm(self Tensor, opts ...LinalgVectorNormOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgVectorNormOutOptions are the arguments of [LinalgVectorNormOut] that have defaults.
-type LinalgVectorNormOutOptions struct {
-	Ord     Scalar  // default: 2
-	Dim     []int64 // default: none
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // LinalgVectorNormOut returns the norm of order ord along the given dimensions, all by default;
 // ord may be any number, inf or -inf, into out.
 //
@@ -4497,7 +4305,7 @@ type LinalgVectorNormOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.vector_norm.html.
-func LinalgVectorNormOut(self, out Tensor, opts ...LinalgVectorNormOutOptions) Tensor {
+func LinalgVectorNormOut(self, out Tensor, opts ...LinalgVectorNormOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -4508,7 +4316,7 @@ func LinalgVectorNormOut(self, out Tensor, opts ...LinalgVectorNormOutOptions) T
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt LinalgVectorNormOutOptions
+	var opt LinalgVectorNormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4620,11 +4428,6 @@ func LinearBackwardOut(self, gradOutput, weight Tensor, outputMask [3]bool, out0
 	return out0, out1, out2
 }
 
-// LinearOutOptions are the arguments of [LinearOut] that have defaults.
-type LinearOutOptions struct {
-	Bias Tensor // default: none
-}
-
 // LinearOut multiplies by the transposed weight and adds bias: input (..., n), weight (m×n), bias
 // (m) → (..., m), into out.
 //
@@ -4633,7 +4436,7 @@ type LinearOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.linear.html.
-func LinearOut(input, weight, out Tensor, opts ...LinearOutOptions) Tensor {
+func LinearOut(input, weight, out Tensor, opts ...LinearOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		input  unsafe.Pointer
@@ -4641,7 +4444,7 @@ func LinearOut(input, weight, out Tensor, opts ...LinearOutOptions) Tensor {
 		bias   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt LinearOutOptions
+	var opt LinearOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5656,11 +5459,6 @@ func (self Tensor) Logit(opts ...LogitOptions) Tensor {
 	return Logit(self, opts...)
 }
 
-// Logit_Options are the arguments of [Logit_] that have defaults.
-type Logit_Options struct {
-	Eps *float64 // default: none
-}
-
 // Logit_ returns log(x / (1 - x)), the inverse of sigmoid; with eps, x is first limited to [eps, 1
 // - eps], else NaN outside [0, 1], in place.
 //
@@ -5669,13 +5467,13 @@ type Logit_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.logit.html.
-func Logit_(self Tensor, opts ...Logit_Options) Tensor {
+func Logit_(self Tensor, opts ...LogitOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		eps   unsafe.Pointer
 	}
-	var opt Logit_Options
+	var opt LogitOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5687,7 +5485,7 @@ func Logit_(self Tensor, opts ...Logit_Options) Tensor {
 }
 
 // Logit_ is the method form of the function [Logit_].
-func (self Tensor) Logit_(opts ...Logit_Options) Tensor {
+func (self Tensor) Logit_(opts ...LogitOptions) Tensor {
 	return Logit_(self, opts...)
 }
 
@@ -5754,11 +5552,6 @@ func LogitBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...LogitBac
 	return gradInput
 }
 
-// LogitOutOptions are the arguments of [LogitOut] that have defaults.
-type LogitOutOptions struct {
-	Eps *float64 // default: none
-}
-
 // LogitOut returns log(x / (1 - x)), the inverse of sigmoid; with eps, x is first limited to [eps,
 // 1 - eps], else NaN outside [0, 1], into out.
 //
@@ -5767,14 +5560,14 @@ type LogitOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.logit.html.
-func LogitOut(self, out Tensor, opts ...LogitOutOptions) Tensor {
+func LogitOut(self, out Tensor, opts ...LogitOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		eps   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt LogitOutOptions
+	var opt LogitOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5821,13 +5614,6 @@ func LogNormal(self Tensor, opts ...LogNormalOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LogNormal_Options are the arguments of [LogNormal_] that have defaults.
-type LogNormal_Options struct {
-	Mean      *float64   // default: 1
-	Std       *float64   // default: 2
-	Generator *Generator // default: the default one
-}
-
 // LogNormal_ draws samples whose logarithm is normal with the given mean and standard deviation
 // std, in the shape of self, in place.
 //
@@ -5836,7 +5622,7 @@ type LogNormal_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.log_normal_.html.
-func LogNormal_(self Tensor, opts ...LogNormal_Options) Tensor {
+func LogNormal_(self Tensor, opts ...LogNormalOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -5844,7 +5630,7 @@ func LogNormal_(self Tensor, opts ...LogNormal_Options) Tensor {
 		std       float64
 		generator unsafe.Pointer
 	}
-	var opt LogNormal_Options
+	var opt LogNormalOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5859,15 +5645,8 @@ func LogNormal_(self Tensor, opts ...LogNormal_Options) Tensor {
 }
 
 // LogNormal_ is the method form of the function [LogNormal_].
-func (self Tensor) LogNormal_(opts ...LogNormal_Options) Tensor {
+func (self Tensor) LogNormal_(opts ...LogNormalOptions) Tensor {
 	return LogNormal_(self, opts...)
-}
-
-// LogNormalOutOptions are the arguments of [LogNormalOut] that have defaults.
-type LogNormalOutOptions struct {
-	Mean      *float64   // default: 1
-	Std       *float64   // default: 2
-	Generator *Generator // default: the default one
 }
 
 // LogNormalOut draws samples whose logarithm is normal with the given mean and standard deviation
@@ -5876,7 +5655,7 @@ type LogNormalOutOptions struct {
 //	log_normal.out(Tensor self, float mean=1, float std=2, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func LogNormalOut(self, out Tensor, opts ...LogNormalOutOptions) Tensor {
+func LogNormalOut(self, out Tensor, opts ...LogNormalOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -5885,7 +5664,7 @@ func LogNormalOut(self, out Tensor, opts ...LogNormalOutOptions) Tensor {
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt LogNormalOutOptions
+	var opt LogNormalOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -6081,11 +5860,6 @@ func (self Tensor) LogSoftmax(dim int64, opts ...LogSoftmaxOptions) Tensor {
 	return LogSoftmax(self, dim, opts...)
 }
 
-// LogSoftmaxOutOptions are the arguments of [LogSoftmaxOut] that have defaults.
-type LogSoftmaxOutOptions struct {
-	DType DType // default: none
-}
-
 // LogSoftmaxOut returns the logarithm of softmax along dim, computed stably: x - logsumexp(x),
 // into out.
 //
@@ -6094,7 +5868,7 @@ type LogSoftmaxOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.log_softmax.html.
-func LogSoftmaxOut(self Tensor, dim int64, out Tensor, opts ...LogSoftmaxOutOptions) Tensor {
+func LogSoftmaxOut(self Tensor, dim int64, out Tensor, opts ...LogSoftmaxOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -6102,7 +5876,7 @@ func LogSoftmaxOut(self Tensor, dim int64, out Tensor, opts ...LogSoftmaxOutOpti
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt LogSoftmaxOutOptions
+	var opt LogSoftmaxOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -6493,11 +6267,6 @@ func (self Tensor) LogSumExp(dim []int64, opts ...LogSumExpOptions) Tensor {
 	return LogSumExp(self, dim, opts...)
 }
 
-// LogSumExpOutOptions are the arguments of [LogSumExpOut] that have defaults.
-type LogSumExpOutOptions struct {
-	KeepDim bool
-}
-
 // LogSumExpOut returns the logarithm of the sum of exponentials along the given dimensions,
 // without overflow, into out.
 //
@@ -6506,7 +6275,7 @@ type LogSumExpOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.logsumexp.html.
-func LogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...LogSumExpOutOptions) Tensor {
+func LogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...LogSumExpOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -6515,7 +6284,7 @@ func LogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...LogSumExpOutOpti
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt LogSumExpOutOptions
+	var opt LogSumExpOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -7150,12 +6919,6 @@ func LUUnpack(lUData_, lUPivots_ Tensor, opts ...LUUnpackOptions) (p_ Tensor, l_
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LUUnpackOutOptions are the arguments of [LUUnpackOut] that have defaults.
-type LUUnpackOutOptions struct {
-	UnpackData   *bool // default: true
-	UnpackPivots *bool // default: true
-}
-
 // LUUnpackOut splits the compact result of linalg_lu_factor into the permutation P and the
 // triangular factors L and U.
 //
@@ -7164,7 +6927,7 @@ type LUUnpackOutOptions struct {
 // It returns p_, l_ and u_.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.lu_unpack.html.
-func LUUnpackOut(lUData_, lUPivots_, p_, l_, u_ Tensor, opts ...LUUnpackOutOptions) (Tensor, Tensor, Tensor) {
+func LUUnpackOut(lUData_, lUPivots_, p_, l_, u_ Tensor, opts ...LUUnpackOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope        unsafe.Pointer
 		lUData_      unsafe.Pointer
@@ -7175,7 +6938,7 @@ func LUUnpackOut(lUData_, lUPivots_, p_, l_, u_ Tensor, opts ...LUUnpackOutOptio
 		l_           unsafe.Pointer
 		u_           unsafe.Pointer
 	}
-	var opt LUUnpackOutOptions
+	var opt LUUnpackOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -673,11 +673,6 @@ func (self Tensor) MaxDim(dim int64, opts ...MaxDimOptions) (values Tensor, indi
 	return MaxDim(self, dim, opts...)
 }
 
-// MaxDimOutOptions are the arguments of [MaxDimOut] that have defaults.
-type MaxDimOutOptions struct {
-	KeepDim bool
-}
-
 // MaxDimOut returns the largest of all elements; with dim, the largest along it and their int64
 // indices; with other, the elementwise larger.
 //
@@ -686,7 +681,7 @@ type MaxDimOutOptions struct {
 // It returns max and maxValues.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.max.html.
-func MaxDimOut(self Tensor, dim int64, max, maxValues Tensor, opts ...MaxDimOutOptions) (values Tensor, indices Tensor) {
+func MaxDimOut(self Tensor, dim int64, max, maxValues Tensor, opts ...MaxDimOptions) (values Tensor, indices Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -695,7 +690,7 @@ func MaxDimOut(self Tensor, dim int64, max, maxValues Tensor, opts ...MaxDimOutO
 		max       unsafe.Pointer
 		maxValues unsafe.Pointer
 	}
-	var opt MaxDimOutOptions
+	var opt MaxDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1036,21 +1031,13 @@ func MaxPool2dBackward(gradOutput, self Tensor, kernelSize []int64, opts ...MaxP
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MaxPool2dBackwardOutOptions are the arguments of [MaxPool2dBackwardOut] that have defaults.
-type MaxPool2dBackwardOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0]
-	Dilation []int64 // default: [1, 1]
-	CeilMode bool
-}
-
 // MaxPool2dBackwardOut computes the gradient of max_pool2d with respect to its input, finding the
 // maxima again, for Apple's Metal backend, into out.
 //
 //	max_pool2d_backward.out(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tensor, opts ...MaxPool2dBackwardOutOptions) Tensor {
+func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tensor, opts ...MaxPool2dBackwardOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		gradOutput    unsafe.Pointer
@@ -1066,7 +1053,7 @@ func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tenso
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt MaxPool2dBackwardOutOptions
+	var opt MaxPool2dBackwardOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1218,14 +1205,6 @@ func MaxPool2dWithIndicesBackwardGradInput(gradOutput, self Tensor, kernelSize, 
 	return gradInput
 }
 
-// MaxPool2dWithIndicesOutOptions are the arguments of [MaxPool2dWithIndicesOut] that have defaults.
-type MaxPool2dWithIndicesOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0]
-	Dilation []int64 // default: [1, 1]
-	CeilMode bool
-}
-
 // MaxPool2dWithIndicesOut is max_pool2d that also returns the int64 position of each maximum in
 // its flattened input plane, into out.
 //
@@ -1234,7 +1213,7 @@ type MaxPool2dWithIndicesOutOptions struct {
 // It returns out and indices.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d_with_indices.html.
-func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tensor, opts ...MaxPool2dWithIndicesOutOptions) (Tensor, Tensor) {
+func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tensor, opts ...MaxPool2dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1250,7 +1229,7 @@ func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 		out           unsafe.Pointer
 		indices       unsafe.Pointer
 	}
-	var opt MaxPool2dWithIndicesOutOptions
+	var opt MaxPool2dWithIndicesOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1452,14 +1431,6 @@ func MaxPool3dWithIndicesBackwardGradInput(gradOutput, self Tensor, kernelSize, 
 	return gradInput
 }
 
-// MaxPool3dWithIndicesOutOptions are the arguments of [MaxPool3dWithIndicesOut] that have defaults.
-type MaxPool3dWithIndicesOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0, 0]
-	Dilation []int64 // default: [1, 1, 1]
-	CeilMode bool
-}
-
 // MaxPool3dWithIndicesOut is max_pool3d that also returns the int64 position of each maximum in
 // its flattened input volume, into out.
 //
@@ -1468,7 +1439,7 @@ type MaxPool3dWithIndicesOutOptions struct {
 // It returns out and indices.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d_with_indices.html.
-func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tensor, opts ...MaxPool3dWithIndicesOutOptions) (Tensor, Tensor) {
+func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tensor, opts ...MaxPool3dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1484,7 +1455,7 @@ func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 		out           unsafe.Pointer
 		indices       unsafe.Pointer
 	}
-	var opt MaxPool3dWithIndicesOutOptions
+	var opt MaxPool3dWithIndicesOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1699,12 +1670,6 @@ func (self Tensor) MeanDim(dim []int64, opts ...MeanDimOptions) Tensor {
 	return MeanDim(self, dim, opts...)
 }
 
-// MeanDimOutOptions are the arguments of [MeanDimOut] that have defaults.
-type MeanDimOutOptions struct {
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // MeanDimOut returns the mean of all elements or along the given dimensions; integer inputs are
 // refused unless dtype names a float type, into out.
 //
@@ -1713,7 +1678,7 @@ type MeanDimOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.mean.html.
-func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOutOptions) Tensor {
+func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -1723,7 +1688,7 @@ func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOutOptions)
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt MeanDimOutOptions
+	var opt MeanDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1738,11 +1703,6 @@ func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOutOptions)
 	return out
 }
 
-// MeanOutOptions are the arguments of [MeanOut] that have defaults.
-type MeanOutOptions struct {
-	DType DType // default: none
-}
-
 // MeanOut returns the mean of all elements or along the given dimensions; integer inputs are
 // refused unless dtype names a float type, into out.
 //
@@ -1751,14 +1711,14 @@ type MeanOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.mean.html.
-func MeanOut(self, out Tensor, opts ...MeanOutOptions) Tensor {
+func MeanOut(self, out Tensor, opts ...MeanOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt MeanOutOptions
+	var opt MeanOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2016,11 +1976,6 @@ func (self Tensor) MinDim(dim int64, opts ...MinDimOptions) (values Tensor, indi
 	return MinDim(self, dim, opts...)
 }
 
-// MinDimOutOptions are the arguments of [MinDimOut] that have defaults.
-type MinDimOutOptions struct {
-	KeepDim bool
-}
-
 // MinDimOut returns the smallest of all elements; with dim, the smallest along it and their int64
 // indices; with other, the elementwise smaller.
 //
@@ -2029,7 +1984,7 @@ type MinDimOutOptions struct {
 // It returns min and minIndices.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.min.html.
-func MinDimOut(self Tensor, dim int64, min, minIndices Tensor, opts ...MinDimOutOptions) (values Tensor, indices Tensor) {
+func MinDimOut(self Tensor, dim int64, min, minIndices Tensor, opts ...MinDimOptions) (values Tensor, indices Tensor) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -2038,7 +1993,7 @@ func MinDimOut(self Tensor, dim int64, min, minIndices Tensor, opts ...MinDimOut
 		min        unsafe.Pointer
 		minIndices unsafe.Pointer
 	}
-	var opt MinDimOutOptions
+	var opt MinDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3432,17 +3387,12 @@ func MKLDNNLinearBackwardWeightsOut(gradOutput, input, weight Tensor, biasDefine
 	return out0, out1
 }
 
-// MKLDNNLinearOutOptions are the arguments of [MKLDNNLinearOut] that have defaults.
-type MKLDNNLinearOutOptions struct {
-	Bias Tensor // default: none
-}
-
 // MKLDNNLinearOut is linear for an input in oneDNN's layout, into out.
 //
 //	mkldnn_linear.out(Tensor self, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNLinearOut(self, weight, out Tensor, opts ...MKLDNNLinearOutOptions) Tensor {
+func MKLDNNLinearOut(self, weight, out Tensor, opts ...MKLDNNLinearOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -3450,7 +3400,7 @@ func MKLDNNLinearOut(self, weight, out Tensor, opts ...MKLDNNLinearOutOptions) T
 		bias   unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt MKLDNNLinearOutOptions
+	var opt MKLDNNLinearOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3566,21 +3516,13 @@ func MKLDNNMaxPool2dBackward(gradOutput, output, input Tensor, kernelSize []int6
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNMaxPool2dBackwardOutOptions are the arguments of [MKLDNNMaxPool2dBackwardOut] that have defaults.
-type MKLDNNMaxPool2dBackwardOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0]
-	Dilation []int64 // default: [1, 1]
-	CeilMode bool
-}
-
 // MKLDNNMaxPool2dBackwardOut computes the gradient of mkldnn_max_pool2d with respect to its input,
 // into out.
 //
 //	mkldnn_max_pool2d_backward.out(Tensor grad_output, Tensor output, Tensor input, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool2dBackwardOutOptions) Tensor {
+func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool2dBackwardOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		gradOutput    unsafe.Pointer
@@ -3597,7 +3539,7 @@ func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt MKLDNNMaxPool2dBackwardOutOptions
+	var opt MKLDNNMaxPool2dBackwardOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3624,20 +3566,12 @@ func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	return out
 }
 
-// MKLDNNMaxPool2dOutOptions are the arguments of [MKLDNNMaxPool2dOut] that have defaults.
-type MKLDNNMaxPool2dOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0]
-	Dilation []int64 // default: [1, 1]
-	CeilMode bool
-}
-
 // MKLDNNMaxPool2dOut is max_pool2d for tensors in oneDNN's layout, into out.
 //
 //	mkldnn_max_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool2dOutOptions) Tensor {
+func MKLDNNMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -3652,7 +3586,7 @@ func MKLDNNMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt MKLDNNMaxPool2dOutOptions
+	var opt MKLDNNMaxPool2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3775,21 +3709,13 @@ func MKLDNNMaxPool3dBackward(gradOutput, output, input Tensor, kernelSize []int6
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNMaxPool3dBackwardOutOptions are the arguments of [MKLDNNMaxPool3dBackwardOut] that have defaults.
-type MKLDNNMaxPool3dBackwardOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0, 0]
-	Dilation []int64 // default: [1, 1, 1]
-	CeilMode bool
-}
-
 // MKLDNNMaxPool3dBackwardOut computes the gradient of mkldnn_max_pool3d with respect to its input,
 // into out.
 //
 //	mkldnn_max_pool3d_backward.out(Tensor grad_output, Tensor output, Tensor input, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool3dBackwardOutOptions) Tensor {
+func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool3dBackwardOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		gradOutput    unsafe.Pointer
@@ -3806,7 +3732,7 @@ func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt MKLDNNMaxPool3dBackwardOutOptions
+	var opt MKLDNNMaxPool3dBackwardOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3833,20 +3759,12 @@ func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	return out
 }
 
-// MKLDNNMaxPool3dOutOptions are the arguments of [MKLDNNMaxPool3dOut] that have defaults.
-type MKLDNNMaxPool3dOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0, 0]
-	Dilation []int64 // default: [1, 1, 1]
-	CeilMode bool
-}
-
 // MKLDNNMaxPool3dOut is max_pool3d for tensors in oneDNN's layout, into out.
 //
 //	mkldnn_max_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool3dOutOptions) Tensor {
+func MKLDNNMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKLDNNMaxPool3dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -3861,7 +3779,7 @@ func MKLDNNMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt MKLDNNMaxPool3dOutOptions
+	var opt MKLDNNMaxPool3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3936,22 +3854,13 @@ func MKLDNNReorderConv2dWeight(self Tensor, opts ...MKLDNNReorderConv2dWeightOpt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNReorderConv2dWeightOutOptions are the arguments of [MKLDNNReorderConv2dWeightOut] that have defaults.
-type MKLDNNReorderConv2dWeightOutOptions struct {
-	Padding   []int64 // default: [0, 0]
-	Stride    []int64 // default: [1, 1]
-	Dilation  []int64 // default: [1, 1]
-	Groups    *int64  // default: 1
-	InputSize []int64 // default: none
-}
-
 // MKLDNNReorderConv2dWeightOut rearranges a conv2d weight into the blocked order that oneDNN
 // multiplies fastest, into out.
 //
 //	mkldnn_reorder_conv2d_weight.out(Tensor self, SymInt[2] padding=0, SymInt[2] stride=1, SymInt[2] dilation=1, SymInt groups=1, SymInt[]? input_size=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNReorderConv2dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv2dWeightOutOptions) Tensor {
+func MKLDNNReorderConv2dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv2dWeightOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -3966,7 +3875,7 @@ func MKLDNNReorderConv2dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv2dW
 		inputSizeLen int64
 		out          unsafe.Pointer
 	}
-	var opt MKLDNNReorderConv2dWeightOutOptions
+	var opt MKLDNNReorderConv2dWeightOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4044,22 +3953,13 @@ func MKLDNNReorderConv3dWeight(self Tensor, opts ...MKLDNNReorderConv3dWeightOpt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNReorderConv3dWeightOutOptions are the arguments of [MKLDNNReorderConv3dWeightOut] that have defaults.
-type MKLDNNReorderConv3dWeightOutOptions struct {
-	Padding   []int64 // default: [0, 0, 0]
-	Stride    []int64 // default: [1, 1, 1]
-	Dilation  []int64 // default: [1, 1, 1]
-	Groups    *int64  // default: 1
-	InputSize []int64 // default: none
-}
-
 // MKLDNNReorderConv3dWeightOut rearranges a conv3d weight into the blocked order that oneDNN
 // multiplies fastest, into out.
 //
 //	mkldnn_reorder_conv3d_weight.out(Tensor self, SymInt[3] padding=0, SymInt[3] stride=1, SymInt[3] dilation=1, SymInt groups=1, SymInt[]? input_size=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func MKLDNNReorderConv3dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv3dWeightOutOptions) Tensor {
+func MKLDNNReorderConv3dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv3dWeightOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -4074,7 +3974,7 @@ func MKLDNNReorderConv3dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv3dW
 		inputSizeLen int64
 		out          unsafe.Pointer
 	}
-	var opt MKLDNNReorderConv3dWeightOutOptions
+	var opt MKLDNNReorderConv3dWeightOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4938,11 +4838,6 @@ func MSELossBackwardGradInput(gradOutput, self, target Tensor, reduction int64, 
 	return gradInput
 }
 
-// MSELossOutOptions are the arguments of [MSELossOut] that have defaults.
-type MSELossOutOptions struct {
-	Reduction *int64 // default: 1
-}
-
 // MSELossOut computes the squared differences (self - target)², reduced as asked (their mean by
 // default), into out.
 //
@@ -4951,7 +4846,7 @@ type MSELossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mse_loss.html.
-func MSELossOut(self, target, out Tensor, opts ...MSELossOutOptions) Tensor {
+func MSELossOut(self, target, out Tensor, opts ...MSELossOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -4959,7 +4854,7 @@ func MSELossOut(self, target, out Tensor, opts ...MSELossOutOptions) Tensor {
 		reduction int64
 		out       unsafe.Pointer
 	}
-	var opt MSELossOutOptions
+	var opt MSELossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5332,11 +5227,6 @@ func MultilabelMarginLossForwardOutput(self, target Tensor, reduction int64, out
 	return output, isTarget
 }
 
-// MultilabelMarginLossOutOptions are the arguments of [MultilabelMarginLossOut] that have defaults.
-type MultilabelMarginLossOutOptions struct {
-	Reduction *int64 // default: 1
-}
-
 // MultilabelMarginLossOut computes the multi-label hinge loss Σ max(0, 1 - x[y] + x[j]) / C over
 // the targets y before the first -1 and all others j, into out.
 //
@@ -5345,7 +5235,7 @@ type MultilabelMarginLossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_margin_loss.html.
-func MultilabelMarginLossOut(self, target, out Tensor, opts ...MultilabelMarginLossOutOptions) Tensor {
+func MultilabelMarginLossOut(self, target, out Tensor, opts ...MultilabelMarginLossOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -5353,7 +5243,7 @@ func MultilabelMarginLossOut(self, target, out Tensor, opts ...MultilabelMarginL
 		reduction int64
 		out       unsafe.Pointer
 	}
-	var opt MultilabelMarginLossOutOptions
+	var opt MultilabelMarginLossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5501,14 +5391,6 @@ func MultiMarginLossBackwardGradInput(gradOutput, self, target Tensor, p, margin
 	return gradInput
 }
 
-// MultiMarginLossOutOptions are the arguments of [MultiMarginLossOut] that have defaults.
-type MultiMarginLossOutOptions struct {
-	P         Scalar // default: 1
-	Margin    Scalar // default: 1
-	Weight    Tensor // default: none
-	Reduction *int64 // default: 1
-}
-
 // MultiMarginLossOut computes Σ max(0, margin - x[y] + x[j]) to the power p over the other classes
 // j, divided by C, for classes y = target, into out.
 //
@@ -5517,7 +5399,7 @@ type MultiMarginLossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multi_margin_loss.html.
-func MultiMarginLossOut(self, target, out Tensor, opts ...MultiMarginLossOutOptions) Tensor {
+func MultiMarginLossOut(self, target, out Tensor, opts ...MultiMarginLossOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -5528,7 +5410,7 @@ func MultiMarginLossOut(self, target, out Tensor, opts ...MultiMarginLossOutOpti
 		reduction int64
 		out       unsafe.Pointer
 	}
-	var opt MultiMarginLossOutOptions
+	var opt MultiMarginLossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5593,12 +5475,6 @@ func (self Tensor) Multinomial(numSamples int64, opts ...MultinomialOptions) Ten
 	return Multinomial(self, numSamples, opts...)
 }
 
-// MultinomialOutOptions are the arguments of [MultinomialOut] that have defaults.
-type MultinomialOutOptions struct {
-	Replacement bool
-	Generator   *Generator // default: the default one
-}
-
 // MultinomialOut draws num_samples int64 indices per row with the row's non-negative weights as
 // probabilities: (m) or (n×m), into out.
 //
@@ -5607,7 +5483,7 @@ type MultinomialOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html.
-func MultinomialOut(self Tensor, numSamples int64, out Tensor, opts ...MultinomialOutOptions) Tensor {
+func MultinomialOut(self Tensor, numSamples int64, out Tensor, opts ...MultinomialOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -5616,7 +5492,7 @@ func MultinomialOut(self Tensor, numSamples int64, out Tensor, opts ...Multinomi
 		generator   unsafe.Pointer
 		out         unsafe.Pointer
 	}
-	var opt MultinomialOutOptions
+	var opt MultinomialOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

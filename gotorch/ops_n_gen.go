@@ -47,13 +47,6 @@ func (self Tensor) NaNMean(opts ...NaNMeanOptions) Tensor {
 	return NaNMean(self, opts...)
 }
 
-// NaNMeanOutOptions are the arguments of [NaNMeanOut] that have defaults.
-type NaNMeanOutOptions struct {
-	Dim     []int64 // default: none
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // NaNMeanOut returns the mean of the elements that are not NaN, of all or along the given
 // dimensions, into out.
 //
@@ -62,7 +55,7 @@ type NaNMeanOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nanmean.html.
-func NaNMeanOut(self, out Tensor, opts ...NaNMeanOutOptions) Tensor {
+func NaNMeanOut(self, out Tensor, opts ...NaNMeanOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -72,7 +65,7 @@ func NaNMeanOut(self, out Tensor, opts ...NaNMeanOutOptions) Tensor {
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt NaNMeanOutOptions
+	var opt NaNMeanOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -252,13 +245,6 @@ func (self Tensor) NaNQuantile(q Tensor, opts ...NaNQuantileOptions) Tensor {
 	return NaNQuantile(self, q, opts...)
 }
 
-// NaNQuantileOutOptions are the arguments of [NaNQuantileOut] that have defaults.
-type NaNQuantileOutOptions struct {
-	Dim           *int64 // default: none
-	KeepDim       bool
-	Interpolation string // default: "linear"
-}
-
 // NaNQuantileOut is quantile that leaves out NaN elements, into out.
 //
 //	nanquantile.out(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
@@ -266,7 +252,7 @@ type NaNQuantileOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nanquantile.html.
-func NaNQuantileOut(self, q, out Tensor, opts ...NaNQuantileOutOptions) Tensor {
+func NaNQuantileOut(self, q, out Tensor, opts ...NaNQuantileOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -276,7 +262,7 @@ func NaNQuantileOut(self, q, out Tensor, opts ...NaNQuantileOutOptions) Tensor {
 		interpolation unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt NaNQuantileOutOptions
+	var opt NaNQuantileOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -340,13 +326,6 @@ func (self Tensor) NaNQuantileScalar(q float64, opts ...NaNQuantileScalarOptions
 	return NaNQuantileScalar(self, q, opts...)
 }
 
-// NaNQuantileScalarOutOptions are the arguments of [NaNQuantileScalarOut] that have defaults.
-type NaNQuantileScalarOutOptions struct {
-	Dim           *int64 // default: none
-	KeepDim       bool
-	Interpolation string // default: "linear"
-}
-
 // NaNQuantileScalarOut is quantile that leaves out NaN elements, into out.
 //
 //	nanquantile.scalar_out(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
@@ -354,7 +333,7 @@ type NaNQuantileScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nanquantile.html.
-func NaNQuantileScalarOut(self Tensor, q float64, out Tensor, opts ...NaNQuantileScalarOutOptions) Tensor {
+func NaNQuantileScalarOut(self Tensor, q float64, out Tensor, opts ...NaNQuantileScalarOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -364,7 +343,7 @@ func NaNQuantileScalarOut(self Tensor, q float64, out Tensor, opts ...NaNQuantil
 		interpolation unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt NaNQuantileScalarOutOptions
+	var opt NaNQuantileScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -424,13 +403,6 @@ func (self Tensor) NaNSum(opts ...NaNSumOptions) Tensor {
 	return NaNSum(self, opts...)
 }
 
-// NaNSumOutOptions are the arguments of [NaNSumOut] that have defaults.
-type NaNSumOutOptions struct {
-	Dim     []int64 // default: none
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // NaNSumOut returns the sum of the elements that are not NaN, of all or along the given
 // dimensions; integers give int64, into out.
 //
@@ -439,7 +411,7 @@ type NaNSumOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nansum.html.
-func NaNSumOut(self, out Tensor, opts ...NaNSumOutOptions) Tensor {
+func NaNSumOut(self, out Tensor, opts ...NaNSumOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -449,7 +421,7 @@ func NaNSumOut(self, out Tensor, opts ...NaNSumOutOptions) Tensor {
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt NaNSumOutOptions
+	var opt NaNSumOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -504,13 +476,6 @@ func (self Tensor) NaNToNum(opts ...NaNToNumOptions) Tensor {
 	return NaNToNum(self, opts...)
 }
 
-// NaNToNum_Options are the arguments of [NaNToNum_] that have defaults.
-type NaNToNum_Options struct {
-	NaN    *float64 // default: none
-	Posinf *float64 // default: none
-	Neginf *float64 // default: none
-}
-
 // NaNToNum_ replaces NaN, inf and -inf by the given numbers, by default 0 and the highest and
 // lowest finite value, in place.
 //
@@ -519,7 +484,7 @@ type NaNToNum_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nan_to_num.html.
-func NaNToNum_(self Tensor, opts ...NaNToNum_Options) Tensor {
+func NaNToNum_(self Tensor, opts ...NaNToNumOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -527,7 +492,7 @@ func NaNToNum_(self Tensor, opts ...NaNToNum_Options) Tensor {
 		posinf unsafe.Pointer
 		neginf unsafe.Pointer
 	}
-	var opt NaNToNum_Options
+	var opt NaNToNumOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -541,15 +506,8 @@ func NaNToNum_(self Tensor, opts ...NaNToNum_Options) Tensor {
 }
 
 // NaNToNum_ is the method form of the function [NaNToNum_].
-func (self Tensor) NaNToNum_(opts ...NaNToNum_Options) Tensor {
+func (self Tensor) NaNToNum_(opts ...NaNToNumOptions) Tensor {
 	return NaNToNum_(self, opts...)
-}
-
-// NaNToNumOutOptions are the arguments of [NaNToNumOut] that have defaults.
-type NaNToNumOutOptions struct {
-	NaN    *float64 // default: none
-	Posinf *float64 // default: none
-	Neginf *float64 // default: none
 }
 
 // NaNToNumOut replaces NaN, inf and -inf by the given numbers, by default 0 and the highest and
@@ -560,7 +518,7 @@ type NaNToNumOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nan_to_num.html.
-func NaNToNumOut(self, out Tensor, opts ...NaNToNumOutOptions) Tensor {
+func NaNToNumOut(self, out Tensor, opts ...NaNToNumOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -569,7 +527,7 @@ func NaNToNumOut(self, out Tensor, opts ...NaNToNumOutOptions) Tensor {
 		neginf unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	var opt NaNToNumOutOptions
+	var opt NaNToNumOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1328,24 +1286,19 @@ func NativeNorm(self Tensor, opts ...NativeNormOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NativeNormOutOptions are the arguments of [NativeNormOut] that have defaults.
-type NativeNormOutOptions struct {
-	P Scalar // default: 2
-}
-
 // NativeNormOut returns the p-norm of the values of a sparse COO tensor, into out.
 //
 //	native_norm.out(Tensor self, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func NativeNormOut(self, out Tensor, opts ...NativeNormOutOptions) Tensor {
+func NativeNormOut(self, out Tensor, opts ...NativeNormOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		p     cScalar
 		out   unsafe.Pointer
 	}
-	var opt NativeNormOutOptions
+	var opt NativeNormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2366,20 +2319,13 @@ func NLLLoss2dForwardOutput(self, target, weight Tensor, reduction, ignoreIndex 
 	return output, totalWeight
 }
 
-// NLLLoss2dOutOptions are the arguments of [NLLLoss2dOut] that have defaults.
-type NLLLoss2dOutOptions struct {
-	Weight      Tensor // default: none
-	Reduction   *int64 // default: 1
-	IgnoreIndex *int64 // default: -100
-}
-
 // NLLLoss2dOut computes the negative log likelihood of (N, C, H, W) log probabilities at int64
 // classes (N, H, W), reduced as asked, into out.
 //
 //	nll_loss2d.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func NLLLoss2dOut(self, target, out Tensor, opts ...NLLLoss2dOutOptions) Tensor {
+func NLLLoss2dOut(self, target, out Tensor, opts ...NLLLoss2dOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -2389,7 +2335,7 @@ func NLLLoss2dOut(self, target, out Tensor, opts ...NLLLoss2dOutOptions) Tensor 
 		ignoreIndex int64
 		out         unsafe.Pointer
 	}
-	var opt NLLLoss2dOutOptions
+	var opt NLLLoss2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2572,13 +2518,6 @@ func NLLLossND(self, target Tensor, opts ...NLLLossNDOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NLLLossOutOptions are the arguments of [NLLLossOut] that have defaults.
-type NLLLossOutOptions struct {
-	Weight      Tensor // default: none
-	Reduction   *int64 // default: 1
-	IgnoreIndex *int64 // default: -100
-}
-
 // NLLLossOut computes -weight[y] × self[y] for log probabilities (N, C) and int64 classes y =
 // target (N), reduced as asked, into out.
 //
@@ -2587,7 +2526,7 @@ type NLLLossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html.
-func NLLLossOut(self, target, out Tensor, opts ...NLLLossOutOptions) Tensor {
+func NLLLossOut(self, target, out Tensor, opts ...NLLLossOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -2597,7 +2536,7 @@ func NLLLossOut(self, target, out Tensor, opts ...NLLLossOutOptions) Tensor {
 		ignoreIndex int64
 		out         unsafe.Pointer
 	}
-	var opt NLLLossOutOptions
+	var opt NLLLossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2717,11 +2656,6 @@ func (self Tensor) NonZeroStatic(size int64, opts ...NonZeroStaticOptions) Tenso
 	return NonZeroStatic(self, size, opts...)
 }
 
-// NonZeroStaticOutOptions are the arguments of [NonZeroStaticOut] that have defaults.
-type NonZeroStaticOutOptions struct {
-	FillValue *int64 // default: -1
-}
-
 // NonZeroStaticOut returns the first size rows of nonzero, padded with fill_value, so that the
 // shape is known beforehand, into out.
 //
@@ -2730,7 +2664,7 @@ type NonZeroStaticOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nonzero_static.html.
-func NonZeroStaticOut(self Tensor, size int64, out Tensor, opts ...NonZeroStaticOutOptions) Tensor {
+func NonZeroStaticOut(self Tensor, size int64, out Tensor, opts ...NonZeroStaticOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2738,7 +2672,7 @@ func NonZeroStaticOut(self Tensor, size int64, out Tensor, opts ...NonZeroStatic
 		fillValue int64
 		out       unsafe.Pointer
 	}
-	var opt NonZeroStaticOutOptions
+	var opt NonZeroStaticOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2983,11 +2917,6 @@ func NormalFloatTensor(mean float64, std Tensor, opts ...NormalFloatTensorOption
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormalFloatTensorOutOptions are the arguments of [NormalFloatTensorOut] that have defaults.
-type NormalFloatTensorOutOptions struct {
-	Generator *Generator // default: the default one
-}
-
 // NormalFloatTensorOut draws samples of the normal distribution; mean and std are numbers or
 // tensors with one value per element, into out.
 //
@@ -2996,7 +2925,7 @@ type NormalFloatTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.normal.html.
-func NormalFloatTensorOut(mean float64, std, out Tensor, opts ...NormalFloatTensorOutOptions) Tensor {
+func NormalFloatTensorOut(mean float64, std, out Tensor, opts ...NormalFloatTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		mean      float64
@@ -3004,7 +2933,7 @@ func NormalFloatTensorOut(mean float64, std, out Tensor, opts ...NormalFloatTens
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt NormalFloatTensorOutOptions
+	var opt NormalFloatTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3055,11 +2984,6 @@ func NormalFunctional(self Tensor, opts ...NormalFunctionalOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormalOutOptions are the arguments of [NormalOut] that have defaults.
-type NormalOutOptions struct {
-	Generator *Generator // default: the default one
-}
-
 // NormalOut draws samples of the normal distribution; mean and std are numbers or tensors with one
 // value per element, into out.
 //
@@ -3068,7 +2992,7 @@ type NormalOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.normal.html.
-func NormalOut(mean, std, out Tensor, opts ...NormalOutOptions) Tensor {
+func NormalOut(mean, std, out Tensor, opts ...NormalOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		mean      unsafe.Pointer
@@ -3076,7 +3000,7 @@ func NormalOut(mean, std, out Tensor, opts ...NormalOutOptions) Tensor {
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt NormalOutOptions
+	var opt NormalOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3165,12 +3089,6 @@ func NormalTensorFloat(mean Tensor, opts ...NormalTensorFloatOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormalTensorFloatOutOptions are the arguments of [NormalTensorFloatOut] that have defaults.
-type NormalTensorFloatOutOptions struct {
-	Std       *float64   // default: 1
-	Generator *Generator // default: the default one
-}
-
 // NormalTensorFloatOut draws samples of the normal distribution; mean and std are numbers or
 // tensors with one value per element, into out.
 //
@@ -3179,7 +3097,7 @@ type NormalTensorFloatOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.normal.html.
-func NormalTensorFloatOut(mean, out Tensor, opts ...NormalTensorFloatOutOptions) Tensor {
+func NormalTensorFloatOut(mean, out Tensor, opts ...NormalTensorFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		mean      unsafe.Pointer
@@ -3187,7 +3105,7 @@ func NormalTensorFloatOut(mean, out Tensor, opts ...NormalTensorFloatOutOptions)
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt NormalTensorFloatOutOptions
+	var opt NormalTensorFloatOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3304,11 +3222,6 @@ func NormDimDTypeOut(self Tensor, p Scalar, dim []int64, keepdim bool, dtype DTy
 	return out
 }
 
-// NormDimOutOptions are the arguments of [NormDimOut] that have defaults.
-type NormDimOutOptions struct {
-	KeepDim bool
-}
-
 // NormDimOut returns the p-norm of all elements (2 by default), or along the given dimensions;
 // linalg_vector_norm is its successor, into out.
 //
@@ -3317,7 +3230,7 @@ type NormDimOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.norm.html.
-func NormDimOut(self Tensor, p Scalar, dim []int64, out Tensor, opts ...NormDimOutOptions) Tensor {
+func NormDimOut(self Tensor, p Scalar, dim []int64, out Tensor, opts ...NormDimOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -3327,7 +3240,7 @@ func NormDimOut(self Tensor, p Scalar, dim []int64, out Tensor, opts ...NormDimO
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt NormDimOutOptions
+	var opt NormDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3425,11 +3338,6 @@ func NormExceptDim(v Tensor, opts ...NormExceptDimOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormOutOptions are the arguments of [NormOut] that have defaults.
-type NormOutOptions struct {
-	P Scalar // default: 2
-}
-
 // NormOut returns the p-norm of all elements (2 by default), or along the given dimensions;
 // linalg_vector_norm is its successor, into out.
 //
@@ -3438,14 +3346,14 @@ type NormOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.norm.html.
-func NormOut(self, out Tensor, opts ...NormOutOptions) Tensor {
+func NormOut(self, out Tensor, opts ...NormOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		p     cScalar
 		out   unsafe.Pointer
 	}
-	var opt NormOutOptions
+	var opt NormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3667,18 +3575,13 @@ func NuclearNormDim(self Tensor, dim []int64, opts ...NuclearNormDimOptions) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NuclearNormDimOutOptions are the arguments of [NuclearNormDimOut] that have defaults.
-type NuclearNormDimOutOptions struct {
-	KeepDim bool
-}
-
 // NuclearNormDimOut returns the sum of the singular values of a matrix, or of the matrices in two
 // dimensions dim, into out.
 //
 //	nuclear_norm.dim_out(Tensor self, int[2] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNormDimOutOptions) Tensor {
+func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNormDimOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -3687,7 +3590,7 @@ func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNorm
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt NuclearNormDimOutOptions
+	var opt NuclearNormDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3701,25 +3604,20 @@ func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNorm
 	return out
 }
 
-// NuclearNormOutOptions are the arguments of [NuclearNormOut] that have defaults.
-type NuclearNormOutOptions struct {
-	KeepDim bool
-}
-
 // NuclearNormOut returns the sum of the singular values of a matrix, or of the matrices in two
 // dimensions dim, into out.
 //
 //	nuclear_norm.out(Tensor self, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func NuclearNormOut(self, out Tensor, opts ...NuclearNormOutOptions) Tensor {
+func NuclearNormOut(self, out Tensor, opts ...NuclearNormOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt NuclearNormOutOptions
+	var opt NuclearNormOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -306,12 +306,6 @@ func (self Tensor) OrmQR(input2, input3 Tensor, opts ...OrmQROptions) Tensor {
 	return OrmQR(self, input2, input3, opts...)
 }
 
-// OrmQROutOptions are the arguments of [OrmQROut] that have defaults.
-type OrmQROutOptions struct {
-	Left      *bool // default: true
-	Transpose bool
-}
-
 // OrmQROut multiplies input3 by the orthogonal factor Q that self and input2 = tau hold as geqrf
 // stored them, without forming Q, into out.
 //
@@ -320,7 +314,7 @@ type OrmQROutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.ormqr.html.
-func OrmQROut(self, input2, input3, out Tensor, opts ...OrmQROutOptions) Tensor {
+func OrmQROut(self, input2, input3, out Tensor, opts ...OrmQROptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -330,7 +324,7 @@ func OrmQROut(self, input2, input3, out Tensor, opts ...OrmQROutOptions) Tensor 
 		transpose int64
 		out       unsafe.Pointer
 	}
-	var opt OrmQROutOptions
+	var opt OrmQROptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

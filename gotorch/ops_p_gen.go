@@ -437,11 +437,6 @@ func PoissonNLLLoss(input, target Tensor, logInput, full bool, eps float64, redu
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// PoissonOutOptions are the arguments of [PoissonOut] that have defaults.
-type PoissonOutOptions struct {
-	Generator *Generator // default: the default one
-}
-
 // PoissonOut draws from the Poisson distribution with the element's own value as rate, in the
 // dtype of self, into out.
 //
@@ -450,14 +445,14 @@ type PoissonOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.poisson.html.
-func PoissonOut(self, out Tensor, opts ...PoissonOutOptions) Tensor {
+func PoissonOut(self, out Tensor, opts ...PoissonOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt PoissonOutOptions
+	var opt PoissonOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -911,12 +906,6 @@ func (self Tensor) ProdDim(dim int64, opts ...ProdDimOptions) Tensor {
 	return ProdDim(self, dim, opts...)
 }
 
-// ProdDimOutOptions are the arguments of [ProdDimOut] that have defaults.
-type ProdDimOutOptions struct {
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // ProdDimOut returns the product of all elements or along one dimension; integer and bool inputs
 // give int64 unless dtype says otherwise, into out.
 //
@@ -925,7 +914,7 @@ type ProdDimOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.prod.html.
-func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOutOptions) Tensor {
+func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -934,7 +923,7 @@ func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOutOptions) T
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt ProdDimOutOptions
+	var opt ProdDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -949,11 +938,6 @@ func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOutOptions) T
 	return out
 }
 
-// ProdOutOptions are the arguments of [ProdOut] that have defaults.
-type ProdOutOptions struct {
-	DType DType // default: none
-}
-
 // ProdOut returns the product of all elements or along one dimension; integer and bool inputs give
 // int64 unless dtype says otherwise, into out.
 //
@@ -962,14 +946,14 @@ type ProdOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.prod.html.
-func ProdOut(self, out Tensor, opts ...ProdOutOptions) Tensor {
+func ProdOut(self, out Tensor, opts ...ProdOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt ProdOutOptions
+	var opt ProdOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1041,11 +1025,6 @@ func (self Tensor) Put(index, source Tensor, opts ...PutOptions) Tensor {
 	return Put(self, index, source, opts...)
 }
 
-// Put_Options are the arguments of [Put_] that have defaults.
-type Put_Options struct {
-	Accumulate bool
-}
-
 // Put_ writes source to the places of self that index names in the flattened tensor; accumulate
 // adds instead, in place.
 //
@@ -1054,7 +1033,7 @@ type Put_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put_.html.
-func Put_(self, index, source Tensor, opts ...Put_Options) Tensor {
+func Put_(self, index, source Tensor, opts ...PutOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -1062,7 +1041,7 @@ func Put_(self, index, source Tensor, opts ...Put_Options) Tensor {
 		source     unsafe.Pointer
 		accumulate int64
 	}
-	var opt Put_Options
+	var opt PutOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1078,13 +1057,8 @@ func Put_(self, index, source Tensor, opts ...Put_Options) Tensor {
 }
 
 // Put_ is the method form of the function [Put_].
-func (self Tensor) Put_(index, source Tensor, opts ...Put_Options) Tensor {
+func (self Tensor) Put_(index, source Tensor, opts ...PutOptions) Tensor {
 	return Put_(self, index, source, opts...)
-}
-
-// PutOutOptions are the arguments of [PutOut] that have defaults.
-type PutOutOptions struct {
-	Accumulate bool
 }
 
 // PutOut writes source to the places of self that index names in the flattened tensor; accumulate
@@ -1095,7 +1069,7 @@ type PutOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put.html.
-func PutOut(self, index, source, out Tensor, opts ...PutOutOptions) Tensor {
+func PutOut(self, index, source, out Tensor, opts ...PutOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -1104,7 +1078,7 @@ func PutOut(self, index, source, out Tensor, opts ...PutOutOptions) Tensor {
 		accumulate int64
 		out        unsafe.Pointer
 	}
-	var opt PutOutOptions
+	var opt PutOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

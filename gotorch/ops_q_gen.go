@@ -210,13 +210,6 @@ func (self Tensor) Quantile(q Tensor, opts ...QuantileOptions) Tensor {
 	return Quantile(self, q, opts...)
 }
 
-// QuantileOutOptions are the arguments of [QuantileOut] that have defaults.
-type QuantileOutOptions struct {
-	Dim           *int64 // default: none
-	KeepDim       bool
-	Interpolation string // default: "linear"
-}
-
 // QuantileOut returns the values below which fractions q of the elements lie, of all or along dim,
 // interpolating between elements, into out.
 //
@@ -225,7 +218,7 @@ type QuantileOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.quantile.html.
-func QuantileOut(self, q, out Tensor, opts ...QuantileOutOptions) Tensor {
+func QuantileOut(self, q, out Tensor, opts ...QuantileOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -235,7 +228,7 @@ func QuantileOut(self, q, out Tensor, opts ...QuantileOutOptions) Tensor {
 		interpolation unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt QuantileOutOptions
+	var opt QuantileOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -300,13 +293,6 @@ func (self Tensor) QuantileScalar(q float64, opts ...QuantileScalarOptions) Tens
 	return QuantileScalar(self, q, opts...)
 }
 
-// QuantileScalarOutOptions are the arguments of [QuantileScalarOut] that have defaults.
-type QuantileScalarOutOptions struct {
-	Dim           *int64 // default: none
-	KeepDim       bool
-	Interpolation string // default: "linear"
-}
-
 // QuantileScalarOut returns the values below which fractions q of the elements lie, of all or
 // along dim, interpolating between elements, into out.
 //
@@ -315,7 +301,7 @@ type QuantileScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.quantile.html.
-func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScalarOutOptions) Tensor {
+func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScalarOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -325,7 +311,7 @@ func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScala
 		interpolation unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt QuantileScalarOutOptions
+	var opt QuantileScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -573,14 +559,6 @@ func QuantizedMaxPool1d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedMaxPool1dOutOptions are the arguments of [QuantizedMaxPool1dOut] that have defaults.
-type QuantizedMaxPool1dOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0]
-	Dilation []int64 // default: [1]
-	CeilMode bool
-}
-
 // QuantizedMaxPool1dOut is max_pool1d for quantised tensors, keeping scale and zero point, into
 // out.
 //
@@ -589,7 +567,7 @@ type QuantizedMaxPool1dOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.quantized_max_pool1d.html.
-func QuantizedMaxPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...QuantizedMaxPool1dOutOptions) Tensor {
+func QuantizedMaxPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...QuantizedMaxPool1dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -604,7 +582,7 @@ func QuantizedMaxPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt QuantizedMaxPool1dOutOptions
+	var opt QuantizedMaxPool1dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -676,14 +654,6 @@ func QuantizedMaxPool2d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedMaxPool2dOutOptions are the arguments of [QuantizedMaxPool2dOut] that have defaults.
-type QuantizedMaxPool2dOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0]
-	Dilation []int64 // default: [1, 1]
-	CeilMode bool
-}
-
 // QuantizedMaxPool2dOut is max_pool2d for quantised tensors, keeping scale and zero point, into
 // out.
 //
@@ -692,7 +662,7 @@ type QuantizedMaxPool2dOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.quantized_max_pool2d.html.
-func QuantizedMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...QuantizedMaxPool2dOutOptions) Tensor {
+func QuantizedMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...QuantizedMaxPool2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -707,7 +677,7 @@ func QuantizedMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt QuantizedMaxPool2dOutOptions
+	var opt QuantizedMaxPool2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -777,21 +747,13 @@ func QuantizedMaxPool3d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedMaxPool3dOutOptions are the arguments of [QuantizedMaxPool3dOut] that have defaults.
-type QuantizedMaxPool3dOutOptions struct {
-	Stride   []int64
-	Padding  []int64 // default: [0, 0, 0]
-	Dilation []int64 // default: [1, 1, 1]
-	CeilMode bool
-}
-
 // QuantizedMaxPool3dOut is max_pool3d for quantised tensors, keeping scale and zero point, into
 // out.
 //
 //	quantized_max_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...QuantizedMaxPool3dOutOptions) Tensor {
+func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...QuantizedMaxPool3dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -806,7 +768,7 @@ func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 		ceilMode      int64
 		out           unsafe.Pointer
 	}
-	var opt QuantizedMaxPool3dOutOptions
+	var opt QuantizedMaxPool3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -1407,11 +1407,6 @@ func Random(self Tensor, opts ...RandomOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Random_Options are the arguments of [Random_] that have defaults.
-type Random_Options struct {
-	Generator *Generator // default: the default one
-}
-
 // Random_ draws random integers from 'from' up to but without 'to', or non-negative ones as large
 // as the dtype of self holds exactly, in place.
 //
@@ -1420,13 +1415,13 @@ type Random_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.random_.html.
-func Random_(self Tensor, opts ...Random_Options) Tensor {
+func Random_(self Tensor, opts ...RandomOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		generator unsafe.Pointer
 	}
-	var opt Random_Options
+	var opt RandomOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1439,7 +1434,7 @@ func Random_(self Tensor, opts ...Random_Options) Tensor {
 }
 
 // Random_ is the method form of the function [Random_].
-func (self Tensor) Random_(opts ...Random_Options) Tensor {
+func (self Tensor) Random_(opts ...RandomOptions) Tensor {
 	return Random_(self, opts...)
 }
 
@@ -1475,11 +1470,6 @@ func RandomFrom(self Tensor, from int64, to *int64, opts ...RandomFromOptions) T
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandomFrom_Options are the arguments of [RandomFrom_] that have defaults.
-type RandomFrom_Options struct {
-	Generator *Generator // default: the default one
-}
-
 // RandomFrom_ draws random integers from 'from' up to but without 'to', or non-negative ones as
 // large as the dtype of self holds exactly, in place.
 //
@@ -1488,7 +1478,7 @@ type RandomFrom_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.random_.html.
-func RandomFrom_(self Tensor, from int64, to *int64, opts ...RandomFrom_Options) Tensor {
+func RandomFrom_(self Tensor, from int64, to *int64, opts ...RandomFromOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1496,7 +1486,7 @@ func RandomFrom_(self Tensor, from int64, to *int64, opts ...RandomFrom_Options)
 		to        unsafe.Pointer
 		generator unsafe.Pointer
 	}
-	var opt RandomFrom_Options
+	var opt RandomFromOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1511,13 +1501,8 @@ func RandomFrom_(self Tensor, from int64, to *int64, opts ...RandomFrom_Options)
 }
 
 // RandomFrom_ is the method form of the function [RandomFrom_].
-func (self Tensor) RandomFrom_(from int64, to *int64, opts ...RandomFrom_Options) Tensor {
+func (self Tensor) RandomFrom_(from int64, to *int64, opts ...RandomFromOptions) Tensor {
 	return RandomFrom_(self, from, to, opts...)
-}
-
-// RandomFromOutOptions are the arguments of [RandomFromOut] that have defaults.
-type RandomFromOutOptions struct {
-	Generator *Generator // default: the default one
 }
 
 // RandomFromOut draws random integers from 'from' up to but without 'to', or non-negative ones as
@@ -1526,7 +1511,7 @@ type RandomFromOutOptions struct {
 //	random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...RandomFromOutOptions) Tensor {
+func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...RandomFromOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1535,7 +1520,7 @@ func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...Rando
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt RandomFromOutOptions
+	var opt RandomFromOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1551,25 +1536,20 @@ func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...Rando
 	return out
 }
 
-// RandomOutOptions are the arguments of [RandomOut] that have defaults.
-type RandomOutOptions struct {
-	Generator *Generator // default: the default one
-}
-
 // RandomOut draws random integers from 'from' up to but without 'to', or non-negative ones as
 // large as the dtype of self holds exactly, into out.
 //
 //	random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func RandomOut(self, out Tensor, opts ...RandomOutOptions) Tensor {
+func RandomOut(self, out Tensor, opts ...RandomOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt RandomOutOptions
+	var opt RandomOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1613,11 +1593,6 @@ func RandomTo(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandomTo_Options are the arguments of [RandomTo_] that have defaults.
-type RandomTo_Options struct {
-	Generator *Generator // default: the default one
-}
-
 // RandomTo_ draws random integers from 'from' up to but without 'to', or non-negative ones as
 // large as the dtype of self holds exactly, in place.
 //
@@ -1626,14 +1601,14 @@ type RandomTo_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.random_.html.
-func RandomTo_(self Tensor, to int64, opts ...RandomTo_Options) Tensor {
+func RandomTo_(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		to        int64
 		generator unsafe.Pointer
 	}
-	var opt RandomTo_Options
+	var opt RandomToOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1647,13 +1622,8 @@ func RandomTo_(self Tensor, to int64, opts ...RandomTo_Options) Tensor {
 }
 
 // RandomTo_ is the method form of the function [RandomTo_].
-func (self Tensor) RandomTo_(to int64, opts ...RandomTo_Options) Tensor {
+func (self Tensor) RandomTo_(to int64, opts ...RandomToOptions) Tensor {
 	return RandomTo_(self, to, opts...)
-}
-
-// RandomToOutOptions are the arguments of [RandomToOut] that have defaults.
-type RandomToOutOptions struct {
-	Generator *Generator // default: the default one
 }
 
 // RandomToOut draws random integers from 'from' up to but without 'to', or non-negative ones as
@@ -1662,7 +1632,7 @@ type RandomToOutOptions struct {
 //	random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func RandomToOut(self Tensor, to int64, out Tensor, opts ...RandomToOutOptions) Tensor {
+func RandomToOut(self Tensor, to int64, out Tensor, opts ...RandomToOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1670,7 +1640,7 @@ func RandomToOut(self Tensor, to int64, out Tensor, opts ...RandomToOutOptions) 
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt RandomToOutOptions
+	var opt RandomToOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2838,11 +2808,6 @@ func RepeatInterleaveIndices(repeats Tensor, opts ...RepeatInterleaveIndicesOpti
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RepeatInterleaveIndicesOutOptions are the arguments of [RepeatInterleaveIndicesOut] that have defaults.
-type RepeatInterleaveIndicesOutOptions struct {
-	OutputSize *int64 // default: none
-}
-
 // RepeatInterleaveIndicesOut repeats each element, or slice along dim, the given number of times
 // in a row; from counts alone, returns the indices that do so, into out.
 //
@@ -2851,14 +2816,14 @@ type RepeatInterleaveIndicesOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html.
-func RepeatInterleaveIndicesOut(repeats, out Tensor, opts ...RepeatInterleaveIndicesOutOptions) Tensor {
+func RepeatInterleaveIndicesOut(repeats, out Tensor, opts ...RepeatInterleaveIndicesOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		repeats    unsafe.Pointer
 		outputSize unsafe.Pointer
 		out        unsafe.Pointer
 	}
-	var opt RepeatInterleaveIndicesOutOptions
+	var opt RepeatInterleaveIndicesOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3324,11 +3289,6 @@ func Resize(self Tensor, size []int64, opts ...ResizeOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Resize_Options are the arguments of [Resize_] that have defaults.
-type Resize_Options struct {
-	MemoryFormat MemoryFormat // default: none
-}
-
 // Resize_ changes the size and the storage if it is too small; elements keep their place in
 // memory, new ones are not set, in place.
 //
@@ -3337,7 +3297,7 @@ type Resize_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.resize_.html.
-func Resize_(self Tensor, size []int64, opts ...Resize_Options) Tensor {
+func Resize_(self Tensor, size []int64, opts ...ResizeOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -3345,7 +3305,7 @@ func Resize_(self Tensor, size []int64, opts ...Resize_Options) Tensor {
 		sizeLen      int64
 		memoryFormat int64
 	}
-	var opt Resize_Options
+	var opt ResizeOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3358,7 +3318,7 @@ func Resize_(self Tensor, size []int64, opts ...Resize_Options) Tensor {
 }
 
 // Resize_ is the method form of the function [Resize_].
-func (self Tensor) Resize_(size []int64, opts ...Resize_Options) Tensor {
+func (self Tensor) Resize_(size []int64, opts ...ResizeOptions) Tensor {
 	return Resize_(self, size, opts...)
 }
 
@@ -3392,11 +3352,6 @@ func ResizeAs(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ResizeAs_Options are the arguments of [ResizeAs_] that have defaults.
-type ResizeAs_Options struct {
-	MemoryFormat MemoryFormat // default: none
-}
-
 // ResizeAs_ changes the size to that of the_template as resize does; elements keep their place in
 // memory, new ones are not set, in place.
 //
@@ -3405,14 +3360,14 @@ type ResizeAs_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.resize_as_.html.
-func ResizeAs_(self, theTemplate Tensor, opts ...ResizeAs_Options) Tensor {
+func ResizeAs_(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
 		theTemplate  unsafe.Pointer
 		memoryFormat int64
 	}
-	var opt ResizeAs_Options
+	var opt ResizeAsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3426,13 +3381,8 @@ func ResizeAs_(self, theTemplate Tensor, opts ...ResizeAs_Options) Tensor {
 }
 
 // ResizeAs_ is the method form of the function [ResizeAs_].
-func (self Tensor) ResizeAs_(theTemplate Tensor, opts ...ResizeAs_Options) Tensor {
+func (self Tensor) ResizeAs_(theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 	return ResizeAs_(self, theTemplate, opts...)
-}
-
-// ResizeAsOutOptions are the arguments of [ResizeAsOut] that have defaults.
-type ResizeAsOutOptions struct {
-	MemoryFormat MemoryFormat // default: none
 }
 
 // ResizeAsOut changes the size to that of the_template as resize does; elements keep their place
@@ -3441,7 +3391,7 @@ type ResizeAsOutOptions struct {
 //	resize_as.out(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func ResizeAsOut(self, theTemplate, out Tensor, opts ...ResizeAsOutOptions) Tensor {
+func ResizeAsOut(self, theTemplate, out Tensor, opts ...ResizeAsOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -3449,7 +3399,7 @@ func ResizeAsOut(self, theTemplate, out Tensor, opts ...ResizeAsOutOptions) Tens
 		memoryFormat int64
 		out          unsafe.Pointer
 	}
-	var opt ResizeAsOutOptions
+	var opt ResizeAsOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3531,18 +3481,13 @@ func ResizeAsSparseOut(self, theTemplate, out Tensor) Tensor {
 	return out
 }
 
-// ResizeOutOptions are the arguments of [ResizeOut] that have defaults.
-type ResizeOutOptions struct {
-	MemoryFormat MemoryFormat // default: none
-}
-
 // ResizeOut changes the size and the storage if it is too small; elements keep their place in
 // memory, new ones are not set, into out.
 //
 //	resize.out(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func ResizeOut(self Tensor, size []int64, out Tensor, opts ...ResizeOutOptions) Tensor {
+func ResizeOut(self Tensor, size []int64, out Tensor, opts ...ResizeOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -3551,7 +3496,7 @@ func ResizeOut(self Tensor, size []int64, out Tensor, opts ...ResizeOutOptions) 
 		memoryFormat int64
 		out          unsafe.Pointer
 	}
-	var opt ResizeOutOptions
+	var opt ResizeOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4034,11 +3979,6 @@ func (self Tensor) Roll(shifts []int64, opts ...RollOptions) Tensor {
 	return Roll(self, shifts, opts...)
 }
 
-// RollOutOptions are the arguments of [RollOut] that have defaults.
-type RollOutOptions struct {
-	Dims []int64
-}
-
 // RollOut shifts elements cyclically by shifts places along dims; without dims, over the flattened
 // tensor, into out.
 //
@@ -4047,7 +3987,7 @@ type RollOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.roll.html.
-func RollOut(self Tensor, shifts []int64, out Tensor, opts ...RollOutOptions) Tensor {
+func RollOut(self Tensor, shifts []int64, out Tensor, opts ...RollOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -4057,7 +3997,7 @@ func RollOut(self Tensor, shifts []int64, out Tensor, opts ...RollOutOptions) Te
 		dimsLen   int64
 		out       unsafe.Pointer
 	}
-	var opt RollOutOptions
+	var opt RollOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4112,12 +4052,6 @@ func (self Tensor) Rot90(opts ...Rot90Options) Tensor {
 	return Rot90(self, opts...)
 }
 
-// Rot90OutOptions are the arguments of [Rot90Out] that have defaults.
-type Rot90OutOptions struct {
-	K    *int64  // default: 1
-	Dims []int64 // default: [0, 1]
-}
-
 // Rot90Out rotates by k times 90 degrees in the plane of dims, from the first towards the second,
 // as a copy, into out.
 //
@@ -4126,7 +4060,7 @@ type Rot90OutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.rot90.html.
-func Rot90Out(self, out Tensor, opts ...Rot90OutOptions) Tensor {
+func Rot90Out(self, out Tensor, opts ...Rot90Options) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -4135,7 +4069,7 @@ func Rot90Out(self, out Tensor, opts ...Rot90OutOptions) Tensor {
 		dimsLen int64
 		out     unsafe.Pointer
 	}
-	var opt Rot90OutOptions
+	var opt Rot90Options
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4437,14 +4371,6 @@ func RReLU(self Tensor, opts ...RReLUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RReLU_Options are the arguments of [RReLU_] that have defaults.
-type RReLU_Options struct {
-	Lower     Scalar // default: 0.125
-	Upper     Scalar // default: 0.3333333333333333
-	Training  bool
-	Generator *Generator // default: the default one
-}
-
 // RReLU_ returns x for positive elements and a × x for others, a drawn from [lower, upper] in
 // training and their mean otherwise, in place.
 //
@@ -4453,7 +4379,7 @@ type RReLU_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rrelu.html.
-func RReLU_(self Tensor, opts ...RReLU_Options) Tensor {
+func RReLU_(self Tensor, opts ...RReLUOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -4462,7 +4388,7 @@ func RReLU_(self Tensor, opts ...RReLU_Options) Tensor {
 		training  int64
 		generator unsafe.Pointer
 	}
-	var opt RReLU_Options
+	var opt RReLUOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4529,21 +4455,13 @@ func RReLUWithNoise(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RReLUWithNoise_Options are the arguments of [RReLUWithNoise_] that have defaults.
-type RReLUWithNoise_Options struct {
-	Lower     Scalar // default: 0.125
-	Upper     Scalar // default: 0.3333333333333333
-	Training  bool
-	Generator *Generator // default: the default one
-}
-
 // RReLUWithNoise_ is rrelu that also writes the slope of each element to noise, for its backward
 // function, in place.
 //
 //	rrelu_with_noise_(Tensor(a!) self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor(a!)
 //
 // It returns self.
-func RReLUWithNoise_(self, noise Tensor, opts ...RReLUWithNoise_Options) Tensor {
+func RReLUWithNoise_(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -4553,7 +4471,7 @@ func RReLUWithNoise_(self, noise Tensor, opts ...RReLUWithNoise_Options) Tensor 
 		training  int64
 		generator unsafe.Pointer
 	}
-	var opt RReLUWithNoise_Options
+	var opt RReLUWithNoiseOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4687,21 +4605,13 @@ func RReLUWithNoiseFunctional(self, noise Tensor, opts ...RReLUWithNoiseFunction
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// RReLUWithNoiseOutOptions are the arguments of [RReLUWithNoiseOut] that have defaults.
-type RReLUWithNoiseOutOptions struct {
-	Lower     Scalar // default: 0.125
-	Upper     Scalar // default: 0.3333333333333333
-	Training  bool
-	Generator *Generator // default: the default one
-}
-
 // RReLUWithNoiseOut is rrelu that also writes the slope of each element to noise, for its backward
 // function, into out.
 //
 //	rrelu_with_noise.out(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func RReLUWithNoiseOut(self, noise, out Tensor, opts ...RReLUWithNoiseOutOptions) Tensor {
+func RReLUWithNoiseOut(self, noise, out Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -4712,7 +4622,7 @@ func RReLUWithNoiseOut(self, noise, out Tensor, opts ...RReLUWithNoiseOutOptions
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt RReLUWithNoiseOutOptions
+	var opt RReLUWithNoiseOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4970,17 +4880,12 @@ func Rsub(self, other Tensor, opts ...RsubOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RsubOutOptions are the arguments of [RsubOut] that have defaults.
-type RsubOutOptions struct {
-	Alpha Scalar // default: 1
-}
-
 // RsubOut returns other - alpha × self, the subtraction with exchanged operands, into out.
 //
 //	rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func RsubOut(self, other, out Tensor, opts ...RsubOutOptions) Tensor {
+func RsubOut(self, other, out Tensor, opts ...RsubOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -4988,7 +4893,7 @@ func RsubOut(self, other, out Tensor, opts ...RsubOutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt RsubOutOptions
+	var opt RsubOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -5037,17 +4942,12 @@ func RsubScalar(self Tensor, other Scalar, opts ...RsubScalarOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RsubScalarOutOptions are the arguments of [RsubScalarOut] that have defaults.
-type RsubScalarOutOptions struct {
-	Alpha Scalar // default: 1
-}
-
 // RsubScalarOut returns other - alpha × self, the subtraction with exchanged operands, into out.
 //
 //	rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func RsubScalarOut(self Tensor, other Scalar, out Tensor, opts ...RsubScalarOutOptions) Tensor {
+func RsubScalarOut(self Tensor, other Scalar, out Tensor, opts ...RsubScalarOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -5055,7 +4955,7 @@ func RsubScalarOut(self Tensor, other Scalar, out Tensor, opts ...RsubScalarOutO
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt RsubScalarOutOptions
+	var opt RsubScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

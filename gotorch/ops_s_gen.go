@@ -331,11 +331,6 @@ func (self Tensor) ScatterReduce(dim int64, index, src Tensor, reduce string, op
 	return ScatterReduce(self, dim, index, src, reduce, opts...)
 }
 
-// ScatterReduce_Options are the arguments of [ScatterReduce_] that have defaults.
-type ScatterReduce_Options struct {
-	IncludeSelf *bool // default: true
-}
-
 // ScatterReduce_ combines src into self along dim at the places in index, by 'sum', 'prod',
 // 'mean', 'amax' or 'amin', in place.
 //
@@ -344,7 +339,7 @@ type ScatterReduce_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.scatter_reduce.html.
-func ScatterReduce_(self Tensor, dim int64, index, src Tensor, reduce string, opts ...ScatterReduce_Options) Tensor {
+func ScatterReduce_(self Tensor, dim int64, index, src Tensor, reduce string, opts ...ScatterReduceOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -354,7 +349,7 @@ func ScatterReduce_(self Tensor, dim int64, index, src Tensor, reduce string, op
 		reduce      unsafe.Pointer
 		includeSelf int64
 	}
-	var opt ScatterReduce_Options
+	var opt ScatterReduceOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -372,13 +367,8 @@ func ScatterReduce_(self Tensor, dim int64, index, src Tensor, reduce string, op
 }
 
 // ScatterReduce_ is the method form of the function [ScatterReduce_].
-func (self Tensor) ScatterReduce_(dim int64, index, src Tensor, reduce string, opts ...ScatterReduce_Options) Tensor {
+func (self Tensor) ScatterReduce_(dim int64, index, src Tensor, reduce string, opts ...ScatterReduceOptions) Tensor {
 	return ScatterReduce_(self, dim, index, src, reduce, opts...)
-}
-
-// ScatterReduceOutOptions are the arguments of [ScatterReduceOut] that have defaults.
-type ScatterReduceOutOptions struct {
-	IncludeSelf *bool // default: true
 }
 
 // ScatterReduceOut combines src into self along dim at the places in index, by 'sum', 'prod',
@@ -389,7 +379,7 @@ type ScatterReduceOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.scatter_reduce.html.
-func ScatterReduceOut(self Tensor, dim int64, index, src Tensor, reduce string, out Tensor, opts ...ScatterReduceOutOptions) Tensor {
+func ScatterReduceOut(self Tensor, dim int64, index, src Tensor, reduce string, out Tensor, opts ...ScatterReduceOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -400,7 +390,7 @@ func ScatterReduceOut(self Tensor, dim int64, index, src Tensor, reduce string, 
 		includeSelf int64
 		out         unsafe.Pointer
 	}
-	var opt ScatterReduceOutOptions
+	var opt ScatterReduceOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -746,14 +736,6 @@ func SearchSorted(sortedSequence, self Tensor, opts ...SearchSortedOptions) Tens
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SearchSortedOutOptions are the arguments of [SearchSortedOut] that have defaults.
-type SearchSortedOutOptions struct {
-	OutInt32 bool
-	Right    bool
-	Side     *string // default: none
-	Sorter   Tensor  // default: none
-}
-
 // SearchSortedOut returns where values would be inserted into sorted_sequence (its last dimension)
 // to keep it sorted, as int64 or int32, into out.
 //
@@ -762,7 +744,7 @@ type SearchSortedOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.searchsorted.html.
-func SearchSortedOut(sortedSequence, self, out Tensor, opts ...SearchSortedOutOptions) Tensor {
+func SearchSortedOut(sortedSequence, self, out Tensor, opts ...SearchSortedOptions) Tensor {
 	var blk struct {
 		scope          unsafe.Pointer
 		sortedSequence unsafe.Pointer
@@ -773,7 +755,7 @@ func SearchSortedOut(sortedSequence, self, out Tensor, opts ...SearchSortedOutOp
 		sorter         unsafe.Pointer
 		out            unsafe.Pointer
 	}
-	var opt SearchSortedOutOptions
+	var opt SearchSortedOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -833,14 +815,6 @@ func SearchSortedScalar(sortedSequence Tensor, self Scalar, opts ...SearchSorted
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SearchSortedScalarOutOptions are the arguments of [SearchSortedScalarOut] that have defaults.
-type SearchSortedScalarOutOptions struct {
-	OutInt32 bool
-	Right    bool
-	Side     *string // default: none
-	Sorter   Tensor  // default: none
-}
-
 // SearchSortedScalarOut returns where values would be inserted into sorted_sequence (its last
 // dimension) to keep it sorted, as int64 or int32, into out.
 //
@@ -849,7 +823,7 @@ type SearchSortedScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.searchsorted.html.
-func SearchSortedScalarOut(sortedSequence Tensor, self Scalar, out Tensor, opts ...SearchSortedScalarOutOptions) Tensor {
+func SearchSortedScalarOut(sortedSequence Tensor, self Scalar, out Tensor, opts ...SearchSortedScalarOptions) Tensor {
 	var blk struct {
 		scope          unsafe.Pointer
 		sortedSequence unsafe.Pointer
@@ -860,7 +834,7 @@ func SearchSortedScalarOut(sortedSequence Tensor, self Scalar, out Tensor, opts 
 		sorter         unsafe.Pointer
 		out            unsafe.Pointer
 	}
-	var opt SearchSortedScalarOutOptions
+	var opt SearchSortedScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -927,16 +901,6 @@ func SegmentReduce(data Tensor, reduce string, opts ...SegmentReduceOptions) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SegmentReduceOutOptions are the arguments of [SegmentReduceOut] that have defaults.
-type SegmentReduceOutOptions struct {
-	Lengths Tensor // default: none
-	Indices Tensor // default: none
-	Offsets Tensor // default: none
-	Axis    int64
-	Unsafe  bool
-	Initial Scalar // default: none
-}
-
 // SegmentReduceOut reduces consecutive segments along axis, given by lengths or offsets, by 'sum',
 // 'mean', 'max', 'min' or 'prod', into out.
 //
@@ -945,7 +909,7 @@ type SegmentReduceOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.segment_reduce.html.
-func SegmentReduceOut(data Tensor, reduce string, out Tensor, opts ...SegmentReduceOutOptions) Tensor {
+func SegmentReduceOut(data Tensor, reduce string, out Tensor, opts ...SegmentReduceOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		data    unsafe.Pointer
@@ -958,7 +922,7 @@ func SegmentReduceOut(data Tensor, reduce string, out Tensor, opts ...SegmentRed
 		initial cScalar
 		out     unsafe.Pointer
 	}
-	var opt SegmentReduceOutOptions
+	var opt SegmentReduceOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1386,11 +1350,6 @@ func SetSourceStorageStorageOffset(self Tensor, source *Storage, storageOffset i
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SetSourceStorageStorageOffset_Options are the arguments of [SetSourceStorageStorageOffset_] that have defaults.
-type SetSourceStorageStorageOffset_Options struct {
-	Stride []int64
-}
-
 // SetSourceStorageStorageOffset_ makes self refer to the storage of source, or to an empty one,
 // with the given offset, sizes and strides, in place.
 //
@@ -1399,7 +1358,7 @@ type SetSourceStorageStorageOffset_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.set_.html.
-func SetSourceStorageStorageOffset_(self Tensor, source *Storage, storageOffset int64, size []int64, opts ...SetSourceStorageStorageOffset_Options) Tensor {
+func SetSourceStorageStorageOffset_(self Tensor, source *Storage, storageOffset int64, size []int64, opts ...SetSourceStorageStorageOffsetOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1410,7 +1369,7 @@ func SetSourceStorageStorageOffset_(self Tensor, source *Storage, storageOffset 
 		stride        unsafe.Pointer
 		strideLen     int64
 	}
-	var opt SetSourceStorageStorageOffset_Options
+	var opt SetSourceStorageStorageOffsetOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1426,13 +1385,8 @@ func SetSourceStorageStorageOffset_(self Tensor, source *Storage, storageOffset 
 }
 
 // SetSourceStorageStorageOffset_ is the method form of the function [SetSourceStorageStorageOffset_].
-func (self Tensor) SetSourceStorageStorageOffset_(source *Storage, storageOffset int64, size []int64, opts ...SetSourceStorageStorageOffset_Options) Tensor {
+func (self Tensor) SetSourceStorageStorageOffset_(source *Storage, storageOffset int64, size []int64, opts ...SetSourceStorageStorageOffsetOptions) Tensor {
 	return SetSourceStorageStorageOffset_(self, source, storageOffset, size, opts...)
-}
-
-// SetSourceStorageStorageOffsetOutOptions are the arguments of [SetSourceStorageStorageOffsetOut] that have defaults.
-type SetSourceStorageStorageOffsetOutOptions struct {
-	Stride []int64
 }
 
 // SetSourceStorageStorageOffsetOut makes self refer to the storage of source, or to an empty one,
@@ -1441,7 +1395,7 @@ type SetSourceStorageStorageOffsetOutOptions struct {
 //	set.source_Storage_storage_offset_out(Tensor self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[], *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SetSourceStorageStorageOffsetOut(self Tensor, source *Storage, storageOffset int64, size []int64, out Tensor, opts ...SetSourceStorageStorageOffsetOutOptions) Tensor {
+func SetSourceStorageStorageOffsetOut(self Tensor, source *Storage, storageOffset int64, size []int64, out Tensor, opts ...SetSourceStorageStorageOffsetOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1453,7 +1407,7 @@ func SetSourceStorageStorageOffsetOut(self Tensor, source *Storage, storageOffse
 		strideLen     int64
 		out           unsafe.Pointer
 	}
-	var opt SetSourceStorageStorageOffsetOutOptions
+	var opt SetSourceStorageStorageOffsetOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2284,14 +2238,6 @@ func SliceCopy(self Tensor, opts ...SliceCopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SliceCopyOutOptions are the arguments of [SliceCopyOut] that have defaults.
-type SliceCopyOutOptions struct {
-	Dim   int64
-	Start *int64 // default: none
-	End   *int64 // default: none
-	Step  *int64 // default: 1
-}
-
 // SliceCopyOut is slice that returns a copy instead of a view, into out.
 //
 //	slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)
@@ -2299,7 +2245,7 @@ type SliceCopyOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.slice_copy.html.
-func SliceCopyOut(self, out Tensor, opts ...SliceCopyOutOptions) Tensor {
+func SliceCopyOut(self, out Tensor, opts ...SliceCopyOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -2309,7 +2255,7 @@ func SliceCopyOut(self, out Tensor, opts ...SliceCopyOutOptions) Tensor {
 		step  int64
 		out   unsafe.Pointer
 	}
-	var opt SliceCopyOutOptions
+	var opt SliceCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2460,14 +2406,6 @@ func (self Tensor) SliceScatter(src Tensor, opts ...SliceScatterOptions) Tensor 
 	return SliceScatter(self, src, opts...)
 }
 
-// SliceScatterOutOptions are the arguments of [SliceScatterOut] that have defaults.
-type SliceScatterOutOptions struct {
-	Dim   int64
-	Start *int64 // default: none
-	End   *int64 // default: none
-	Step  *int64 // default: 1
-}
-
 // SliceScatterOut returns a copy of self with the elements start, start + step, ... before end
 // along dim replaced by src, into out.
 //
@@ -2476,7 +2414,7 @@ type SliceScatterOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.slice_scatter.html.
-func SliceScatterOut(self, src, out Tensor, opts ...SliceScatterOutOptions) Tensor {
+func SliceScatterOut(self, src, out Tensor, opts ...SliceScatterOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -2487,7 +2425,7 @@ func SliceScatterOut(self, src, out Tensor, opts ...SliceScatterOutOptions) Tens
 		step  int64
 		out   unsafe.Pointer
 	}
-	var opt SliceScatterOutOptions
+	var opt SliceScatterOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2665,20 +2603,13 @@ func SlowConv3dForwardOutput(self, weight Tensor, kernelSize []int64, bias Tenso
 	return output
 }
 
-// SlowConv3dOutOptions are the arguments of [SlowConv3dOut] that have defaults.
-type SlowConv3dOutOptions struct {
-	Bias    Tensor  // default: none
-	Stride  []int64 // default: [1, 1, 1]
-	Padding []int64 // default: [0, 0, 0]
-}
-
 // SlowConv3dOut convolves in three dimensions by unfolding and matrix multiplication, the plain
 // CPU implementation, into out.
 //
 //	slow_conv3d.out(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SlowConv3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConv3dOutOptions) Tensor {
+func SlowConv3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConv3dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -2692,7 +2623,7 @@ func SlowConv3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 		paddingLen    int64
 		out           unsafe.Pointer
 	}
-	var opt SlowConv3dOutOptions
+	var opt SlowConv3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2772,21 +2703,13 @@ func SlowConvDilated2d(self, weight Tensor, kernelSize []int64, opts ...SlowConv
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SlowConvDilated2dOutOptions are the arguments of [SlowConvDilated2dOut] that have defaults.
-type SlowConvDilated2dOutOptions struct {
-	Bias     Tensor  // default: none
-	Stride   []int64 // default: [1, 1]
-	Padding  []int64 // default: [0, 0]
-	Dilation []int64 // default: [1, 1]
-}
-
 // SlowConvDilated2dOut convolves with dilated kernels in two dimensions by unfolding and matrix
 // multiplication, into out.
 //
 //	slow_conv_dilated2d.out(Tensor self, Tensor weight, SymInt[2] kernel_size, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SlowConvDilated2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvDilated2dOutOptions) Tensor {
+func SlowConvDilated2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvDilated2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -2802,7 +2725,7 @@ func SlowConvDilated2dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 		dilationLen   int64
 		out           unsafe.Pointer
 	}
-	var opt SlowConvDilated2dOutOptions
+	var opt SlowConvDilated2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2886,21 +2809,13 @@ func SlowConvDilated3d(self, weight Tensor, kernelSize []int64, opts ...SlowConv
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SlowConvDilated3dOutOptions are the arguments of [SlowConvDilated3dOut] that have defaults.
-type SlowConvDilated3dOutOptions struct {
-	Bias     Tensor  // default: none
-	Stride   []int64 // default: [1, 1, 1]
-	Padding  []int64 // default: [0, 0, 0]
-	Dilation []int64 // default: [1, 1, 1]
-}
-
 // SlowConvDilated3dOut convolves with dilated kernels in three dimensions by unfolding and matrix
 // multiplication, into out.
 //
 //	slow_conv_dilated3d.out(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SlowConvDilated3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvDilated3dOutOptions) Tensor {
+func SlowConvDilated3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvDilated3dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -2916,7 +2831,7 @@ func SlowConvDilated3dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 		dilationLen   int64
 		out           unsafe.Pointer
 	}
-	var opt SlowConvDilated3dOutOptions
+	var opt SlowConvDilated3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3007,22 +2922,13 @@ func SlowConvTranspose2d(self, weight Tensor, kernelSize []int64, opts ...SlowCo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SlowConvTranspose2dOutOptions are the arguments of [SlowConvTranspose2dOut] that have defaults.
-type SlowConvTranspose2dOutOptions struct {
-	Bias          Tensor  // default: none
-	Stride        []int64 // default: [1, 1]
-	Padding       []int64 // default: [0, 0]
-	OutputPadding []int64 // default: [0, 0]
-	Dilation      []int64 // default: [1, 1]
-}
-
 // SlowConvTranspose2dOut applies the transposed two-dimensional convolution by matrix
 // multiplication and col2im, into out.
 //
 //	slow_conv_transpose2d.out(Tensor self, Tensor weight, SymInt[2] kernel_size, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt[2] dilation=1, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SlowConvTranspose2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvTranspose2dOutOptions) Tensor {
+func SlowConvTranspose2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvTranspose2dOptions) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer
 		self             unsafe.Pointer
@@ -3040,7 +2946,7 @@ func SlowConvTranspose2dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 		dilationLen      int64
 		out              unsafe.Pointer
 	}
-	var opt SlowConvTranspose2dOutOptions
+	var opt SlowConvTranspose2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3135,22 +3041,13 @@ func SlowConvTranspose3d(self, weight Tensor, kernelSize []int64, opts ...SlowCo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SlowConvTranspose3dOutOptions are the arguments of [SlowConvTranspose3dOut] that have defaults.
-type SlowConvTranspose3dOutOptions struct {
-	Bias          Tensor  // default: none
-	Stride        []int64 // default: [1, 1, 1]
-	Padding       []int64 // default: [0, 0, 0]
-	OutputPadding []int64 // default: [0, 0, 0]
-	Dilation      []int64 // default: [1, 1, 1]
-}
-
 // SlowConvTranspose3dOut applies the transposed three-dimensional convolution by matrix
 // multiplication and folding, into out.
 //
 //	slow_conv_transpose3d.out(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] output_padding=0, SymInt[3] dilation=1, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SlowConvTranspose3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvTranspose3dOutOptions) Tensor {
+func SlowConvTranspose3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...SlowConvTranspose3dOptions) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer
 		self             unsafe.Pointer
@@ -3168,7 +3065,7 @@ func SlowConvTranspose3dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 		dilationLen      int64
 		out              unsafe.Pointer
 	}
-	var opt SlowConvTranspose3dOutOptions
+	var opt SlowConvTranspose3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3315,12 +3212,6 @@ func SmoothL1LossBackwardGradInput(gradOutput, self, target Tensor, reduction in
 	return gradInput
 }
 
-// SmoothL1LossOutOptions are the arguments of [SmoothL1LossOut] that have defaults.
-type SmoothL1LossOutOptions struct {
-	Reduction *int64   // default: 1
-	Beta      *float64 // default: 1.0
-}
-
 // SmoothL1LossOut computes 0.5·d²/beta for differences |d| below beta and |d| - 0.5·beta beyond,
 // reduced as asked, into out.
 //
@@ -3329,7 +3220,7 @@ type SmoothL1LossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.smooth_l1_loss.html.
-func SmoothL1LossOut(self, target, out Tensor, opts ...SmoothL1LossOutOptions) Tensor {
+func SmoothL1LossOut(self, target, out Tensor, opts ...SmoothL1LossOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3338,7 +3229,7 @@ func SmoothL1LossOut(self, target, out Tensor, opts ...SmoothL1LossOutOptions) T
 		beta      float64
 		out       unsafe.Pointer
 	}
-	var opt SmoothL1LossOutOptions
+	var opt SmoothL1LossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3437,11 +3328,6 @@ func SoftMarginLossBackwardGradInput(gradOutput, self, target Tensor, reduction 
 	return gradInput
 }
 
-// SoftMarginLossOutOptions are the arguments of [SoftMarginLossOut] that have defaults.
-type SoftMarginLossOutOptions struct {
-	Reduction *int64 // default: 1
-}
-
 // SoftMarginLossOut computes log(1 + exp(-target × self)) for targets 1 and -1, reduced as asked
 // (the mean by default), into out.
 //
@@ -3450,7 +3336,7 @@ type SoftMarginLossOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.soft_margin_loss.html.
-func SoftMarginLossOut(self, target, out Tensor, opts ...SoftMarginLossOutOptions) Tensor {
+func SoftMarginLossOut(self, target, out Tensor, opts ...SoftMarginLossOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3458,7 +3344,7 @@ func SoftMarginLossOut(self, target, out Tensor, opts ...SoftMarginLossOutOption
 		reduction int64
 		out       unsafe.Pointer
 	}
-	var opt SoftMarginLossOutOptions
+	var opt SoftMarginLossOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3509,11 +3395,6 @@ func (self Tensor) Softmax(dim int64, opts ...SoftmaxOptions) Tensor {
 	return Softmax(self, dim, opts...)
 }
 
-// SoftmaxOutOptions are the arguments of [SoftmaxOut] that have defaults.
-type SoftmaxOutOptions struct {
-	DType DType // default: none
-}
-
 // SoftmaxOut returns exp(x) / Σ exp(x) along dim, so that the results there are positive and sum
 // to 1, into out.
 //
@@ -3522,7 +3403,7 @@ type SoftmaxOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.softmax.html.
-func SoftmaxOut(self Tensor, dim int64, out Tensor, opts ...SoftmaxOutOptions) Tensor {
+func SoftmaxOut(self Tensor, dim int64, out Tensor, opts ...SoftmaxOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -3530,7 +3411,7 @@ func SoftmaxOut(self Tensor, dim int64, out Tensor, opts ...SoftmaxOutOptions) T
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt SoftmaxOutOptions
+	var opt SoftmaxOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3630,12 +3511,6 @@ func SoftplusBackwardGradInput(gradOutput, self Tensor, beta, threshold Scalar, 
 	return gradInput
 }
 
-// SoftplusOutOptions are the arguments of [SoftplusOut] that have defaults.
-type SoftplusOutOptions struct {
-	Beta      Scalar // default: 1
-	Threshold Scalar // default: 20
-}
-
 // SoftplusOut returns log(1 + exp(beta·x)) / beta for each element, and x itself where beta·x
 // exceeds threshold, into out.
 //
@@ -3644,7 +3519,7 @@ type SoftplusOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softplus.html.
-func SoftplusOut(self, out Tensor, opts ...SoftplusOutOptions) Tensor {
+func SoftplusOut(self, out Tensor, opts ...SoftplusOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -3652,7 +3527,7 @@ func SoftplusOut(self, out Tensor, opts ...SoftplusOutOptions) Tensor {
 		threshold cScalar
 		out       unsafe.Pointer
 	}
-	var opt SoftplusOutOptions
+	var opt SoftplusOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -3747,11 +3622,6 @@ func SoftshrinkBackwardGradInput(gradOutput, self Tensor, lambd Scalar, gradInpu
 	return gradInput
 }
 
-// SoftshrinkOutOptions are the arguments of [SoftshrinkOut] that have defaults.
-type SoftshrinkOutOptions struct {
-	Lambd Scalar // default: 0.5
-}
-
 // SoftshrinkOut moves each element towards zero by lambd, and to zero those in [-lambd, lambd],
 // into out.
 //
@@ -3760,14 +3630,14 @@ type SoftshrinkOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softshrink.html.
-func SoftshrinkOut(self, out Tensor, opts ...SoftshrinkOutOptions) Tensor {
+func SoftshrinkOut(self, out Tensor, opts ...SoftshrinkOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		lambd cScalar
 		out   unsafe.Pointer
 	}
-	var opt SoftshrinkOutOptions
+	var opt SoftshrinkOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -4764,19 +4634,13 @@ func SparseSampledAddMM(self, mat1, mat2 Tensor, opts ...SparseSampledAddMMOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseSampledAddMMOutOptions are the arguments of [SparseSampledAddMMOut] that have defaults.
-type SparseSampledAddMMOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // SparseSampledAddMMOut returns beta × self + alpha × mat1·mat2 computed only at the entries of
 // the sparse CSR matrix self, into out.
 //
 //	sparse_sampled_addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAddMMOutOptions) Tensor {
+func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAddMMOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -4786,7 +4650,7 @@ func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAd
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt SparseSampledAddMMOutOptions
+	var opt SparseSampledAddMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -6784,11 +6648,6 @@ func SpecialLogit(self Tensor, opts ...SpecialLogitOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialLogitOutOptions are the arguments of [SpecialLogitOut] that have defaults.
-type SpecialLogitOutOptions struct {
-	Eps *float64 // default: none
-}
-
 // SpecialLogitOut is logit in the special family: log(x / (1 - x)), the inverse of sigmoid, into
 // out.
 //
@@ -6797,14 +6656,14 @@ type SpecialLogitOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.special.logit.html.
-func SpecialLogitOut(self, out Tensor, opts ...SpecialLogitOutOptions) Tensor {
+func SpecialLogitOut(self, out Tensor, opts ...SpecialLogitOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		eps   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	var opt SpecialLogitOutOptions
+	var opt SpecialLogitOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -6919,11 +6778,6 @@ func SpecialLogSumExp(self Tensor, dim []int64, opts ...SpecialLogSumExpOptions)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialLogSumExpOutOptions are the arguments of [SpecialLogSumExpOut] that have defaults.
-type SpecialLogSumExpOutOptions struct {
-	KeepDim bool
-}
-
 // SpecialLogSumExpOut is logsumexp in the special family: the logarithm of the sum of exponentials
 // along the given dimensions, into out.
 //
@@ -6932,7 +6786,7 @@ type SpecialLogSumExpOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.special.logsumexp.html.
-func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLogSumExpOutOptions) Tensor {
+func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLogSumExpOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -6941,7 +6795,7 @@ func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLo
 		keepdim int64
 		out     unsafe.Pointer
 	}
-	var opt SpecialLogSumExpOutOptions
+	var opt SpecialLogSumExpOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -7348,11 +7202,6 @@ func SpecialRound(self Tensor, opts ...SpecialRoundOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialRoundOutOptions are the arguments of [SpecialRoundOut] that have defaults.
-type SpecialRoundOutOptions struct {
-	Decimals int64
-}
-
 // SpecialRoundOut is round in the special family: the nearest whole number, halves to the even
 // one, into out.
 //
@@ -7361,14 +7210,14 @@ type SpecialRoundOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.special.round.html.
-func SpecialRoundOut(self, out Tensor, opts ...SpecialRoundOutOptions) Tensor {
+func SpecialRoundOut(self, out Tensor, opts ...SpecialRoundOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
 		decimals int64
 		out      unsafe.Pointer
 	}
-	var opt SpecialRoundOutOptions
+	var opt SpecialRoundOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8573,17 +8422,12 @@ func SplitCopy(self Tensor, splitSize int64, opts ...SplitCopyOptions) []Tensor 
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// SplitCopyOutOptions are the arguments of [SplitCopyOut] that have defaults.
-type SplitCopyOutOptions struct {
-	Dim int64
-}
-
 // SplitCopyOut is split that returns copies instead of views, into out.
 //
 //	split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.split_copy.html.
-func SplitCopyOut(self Tensor, splitSize int64, out []Tensor, opts ...SplitCopyOutOptions) {
+func SplitCopyOut(self Tensor, splitSize int64, out []Tensor, opts ...SplitCopyOptions) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -8592,7 +8436,7 @@ func SplitCopyOut(self Tensor, splitSize int64, out []Tensor, opts ...SplitCopyO
 		out       unsafe.Pointer
 		outLen    int64
 	}
-	var opt SplitCopyOutOptions
+	var opt SplitCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -8711,17 +8555,12 @@ func SplitWithSizesCopy(self Tensor, splitSizes []int64, opts ...SplitWithSizesC
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// SplitWithSizesCopyOutOptions are the arguments of [SplitWithSizesCopyOut] that have defaults.
-type SplitWithSizesCopyOutOptions struct {
-	Dim int64
-}
-
 // SplitWithSizesCopyOut is split_with_sizes that returns copies instead of views, into out.
 //
 //	split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.split_with_sizes_copy.html.
-func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts ...SplitWithSizesCopyOutOptions) {
+func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts ...SplitWithSizesCopyOptions) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -8731,7 +8570,7 @@ func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts .
 		out           unsafe.Pointer
 		outLen        int64
 	}
-	var opt SplitWithSizesCopyOutOptions
+	var opt SplitWithSizesCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9205,12 +9044,6 @@ func (self Tensor) SspAddMM(mat1, mat2 Tensor, opts ...SspAddMMOptions) Tensor {
 	return SspAddMM(self, mat1, mat2, opts...)
 }
 
-// SspAddMMOutOptions are the arguments of [SspAddMMOut] that have defaults.
-type SspAddMMOutOptions struct {
-	Beta  Scalar // default: 1
-	Alpha Scalar // default: 1
-}
-
 // SspAddMMOut returns beta × self + alpha × mat1·mat2 as a sparse matrix, for sparse COO self and
 // mat1 and dense mat2, into out.
 //
@@ -9219,7 +9052,7 @@ type SspAddMMOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sspaddmm.html.
-func SspAddMMOut(self, mat1, mat2, out Tensor, opts ...SspAddMMOutOptions) Tensor {
+func SspAddMMOut(self, mat1, mat2, out Tensor, opts ...SspAddMMOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -9229,7 +9062,7 @@ func SspAddMMOut(self, mat1, mat2, out Tensor, opts ...SspAddMMOutOptions) Tenso
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt SspAddMMOutOptions
+	var opt SspAddMMOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9282,11 +9115,6 @@ func Stack(tensors []Tensor, opts ...StackOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// StackOutOptions are the arguments of [StackOut] that have defaults.
-type StackOutOptions struct {
-	Dim int64
-}
-
 // StackOut joins tensors of equal shape along a new dimension dim, into out.
 //
 //	stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -9294,7 +9122,7 @@ type StackOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.stack.html.
-func StackOut(tensors []Tensor, out Tensor, opts ...StackOutOptions) Tensor {
+func StackOut(tensors []Tensor, out Tensor, opts ...StackOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		tensors    unsafe.Pointer
@@ -9302,7 +9130,7 @@ func StackOut(tensors []Tensor, out Tensor, opts ...StackOutOptions) Tensor {
 		dim        int64
 		out        unsafe.Pointer
 	}
-	var opt StackOutOptions
+	var opt StackOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9390,13 +9218,6 @@ func (self Tensor) StdCorrection(opts ...StdCorrectionOptions) Tensor {
 	return StdCorrection(self, opts...)
 }
 
-// StdCorrectionOutOptions are the arguments of [StdCorrectionOut] that have defaults.
-type StdCorrectionOutOptions struct {
-	Dim        []int64 // default: none
-	Correction Scalar  // default: none
-	KeepDim    bool
-}
-
 // StdCorrectionOut returns the standard deviation of all elements or along dim, dividing by n -
 // correction (n - 1 by default), into out.
 //
@@ -9405,7 +9226,7 @@ type StdCorrectionOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.std.html.
-func StdCorrectionOut(self, out Tensor, opts ...StdCorrectionOutOptions) Tensor {
+func StdCorrectionOut(self, out Tensor, opts ...StdCorrectionOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -9415,7 +9236,7 @@ func StdCorrectionOut(self, out Tensor, opts ...StdCorrectionOutOptions) Tensor 
 		keepdim    int64
 		out        unsafe.Pointer
 	}
-	var opt StdCorrectionOutOptions
+	var opt StdCorrectionOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9536,13 +9357,6 @@ func StdMeanCorrection(self Tensor, opts ...StdMeanCorrectionOptions) (Tensor, T
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// StdMeanCorrectionOutOptions are the arguments of [StdMeanCorrectionOut] that have defaults.
-type StdMeanCorrectionOutOptions struct {
-	Dim        []int64 // default: none
-	Correction Scalar  // default: none
-	KeepDim    bool
-}
-
 // StdMeanCorrectionOut returns the standard deviation and the mean, of all elements or along dim,
 // in one pass, into out.
 //
@@ -9551,7 +9365,7 @@ type StdMeanCorrectionOutOptions struct {
 // It returns out0 and out1.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.std_mean.html.
-func StdMeanCorrectionOut(self, out0, out1 Tensor, opts ...StdMeanCorrectionOutOptions) (Tensor, Tensor) {
+func StdMeanCorrectionOut(self, out0, out1 Tensor, opts ...StdMeanCorrectionOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -9562,7 +9376,7 @@ func StdMeanCorrectionOut(self, out0, out1 Tensor, opts ...StdMeanCorrectionOutO
 		out0       unsafe.Pointer
 		out1       unsafe.Pointer
 	}
-	var opt StdMeanCorrectionOutOptions
+	var opt StdMeanCorrectionOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9853,11 +9667,6 @@ func (self Tensor) Sub(other Tensor, opts ...SubOptions) Tensor {
 	return Sub(self, other, opts...)
 }
 
-// Sub_Options are the arguments of [Sub_] that have defaults.
-type Sub_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // Sub_ returns self - alpha × other, with broadcasting and type promotion; bool inputs are
 // refused, in place.
 //
@@ -9866,14 +9675,14 @@ type Sub_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sub.html.
-func Sub_(self, other Tensor, opts ...Sub_Options) Tensor {
+func Sub_(self, other Tensor, opts ...SubOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		other unsafe.Pointer
 		alpha cScalar
 	}
-	var opt Sub_Options
+	var opt SubOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9890,13 +9699,8 @@ func Sub_(self, other Tensor, opts ...Sub_Options) Tensor {
 }
 
 // Sub_ is the method form of the function [Sub_].
-func (self Tensor) Sub_(other Tensor, opts ...Sub_Options) Tensor {
+func (self Tensor) Sub_(other Tensor, opts ...SubOptions) Tensor {
 	return Sub_(self, other, opts...)
-}
-
-// SubOutOptions are the arguments of [SubOut] that have defaults.
-type SubOutOptions struct {
-	Alpha Scalar // default: 1
 }
 
 // SubOut returns self - alpha × other, with broadcasting and type promotion; bool inputs are
@@ -9907,7 +9711,7 @@ type SubOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sub.html.
-func SubOut(self, other, out Tensor, opts ...SubOutOptions) Tensor {
+func SubOut(self, other, out Tensor, opts ...SubOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -9915,7 +9719,7 @@ func SubOut(self, other, out Tensor, opts ...SubOutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt SubOutOptions
+	var opt SubOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -9972,11 +9776,6 @@ func (self Tensor) SubScalar(other Scalar, opts ...SubScalarOptions) Tensor {
 	return SubScalar(self, other, opts...)
 }
 
-// SubScalar_Options are the arguments of [SubScalar_] that have defaults.
-type SubScalar_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // SubScalar_ returns self - alpha × other, with broadcasting and type promotion; bool inputs are
 // refused, in place.
 //
@@ -9985,14 +9784,14 @@ type SubScalar_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sub.html.
-func SubScalar_(self Tensor, other Scalar, opts ...SubScalar_Options) Tensor {
+func SubScalar_(self Tensor, other Scalar, opts ...SubScalarOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		other cScalar
 		alpha cScalar
 	}
-	var opt SubScalar_Options
+	var opt SubScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -10008,13 +9807,8 @@ func SubScalar_(self Tensor, other Scalar, opts ...SubScalar_Options) Tensor {
 }
 
 // SubScalar_ is the method form of the function [SubScalar_].
-func (self Tensor) SubScalar_(other Scalar, opts ...SubScalar_Options) Tensor {
+func (self Tensor) SubScalar_(other Scalar, opts ...SubScalarOptions) Tensor {
 	return SubScalar_(self, other, opts...)
-}
-
-// SubScalarOutOptions are the arguments of [SubScalarOut] that have defaults.
-type SubScalarOutOptions struct {
-	Alpha Scalar // default: 1
 }
 
 // SubScalarOut returns self - alpha × other, with broadcasting and type promotion; bool inputs are
@@ -10025,7 +9819,7 @@ type SubScalarOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sub.html.
-func SubScalarOut(self Tensor, other Scalar, out Tensor, opts ...SubScalarOutOptions) Tensor {
+func SubScalarOut(self Tensor, other Scalar, out Tensor, opts ...SubScalarOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -10033,7 +9827,7 @@ func SubScalarOut(self Tensor, other Scalar, out Tensor, opts ...SubScalarOutOpt
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt SubScalarOutOptions
+	var opt SubScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -10089,11 +9883,6 @@ func (self Tensor) Subtract(other Tensor, opts ...SubtractOptions) Tensor {
 	return Subtract(self, other, opts...)
 }
 
-// Subtract_Options are the arguments of [Subtract_] that have defaults.
-type Subtract_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // Subtract_ is sub under its NumPy name: self - alpha × other, in place.
 //
 //	subtract_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
@@ -10101,14 +9890,14 @@ type Subtract_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.subtract.html.
-func Subtract_(self, other Tensor, opts ...Subtract_Options) Tensor {
+func Subtract_(self, other Tensor, opts ...SubtractOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		other unsafe.Pointer
 		alpha cScalar
 	}
-	var opt Subtract_Options
+	var opt SubtractOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -10125,13 +9914,8 @@ func Subtract_(self, other Tensor, opts ...Subtract_Options) Tensor {
 }
 
 // Subtract_ is the method form of the function [Subtract_].
-func (self Tensor) Subtract_(other Tensor, opts ...Subtract_Options) Tensor {
+func (self Tensor) Subtract_(other Tensor, opts ...SubtractOptions) Tensor {
 	return Subtract_(self, other, opts...)
-}
-
-// SubtractOutOptions are the arguments of [SubtractOut] that have defaults.
-type SubtractOutOptions struct {
-	Alpha Scalar // default: 1
 }
 
 // SubtractOut is sub under its NumPy name: self - alpha × other, into out.
@@ -10141,7 +9925,7 @@ type SubtractOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.subtract.html.
-func SubtractOut(self, other, out Tensor, opts ...SubtractOutOptions) Tensor {
+func SubtractOut(self, other, out Tensor, opts ...SubtractOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
@@ -10149,7 +9933,7 @@ func SubtractOut(self, other, out Tensor, opts ...SubtractOutOptions) Tensor {
 		alpha cScalar
 		out   unsafe.Pointer
 	}
-	var opt SubtractOutOptions
+	var opt SubtractOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -10205,11 +9989,6 @@ func (self Tensor) SubtractScalar(other Scalar, opts ...SubtractScalarOptions) T
 	return SubtractScalar(self, other, opts...)
 }
 
-// SubtractScalar_Options are the arguments of [SubtractScalar_] that have defaults.
-type SubtractScalar_Options struct {
-	Alpha Scalar // default: 1
-}
-
 // SubtractScalar_ is sub under its NumPy name: self - alpha × other, in place.
 //
 //	subtract_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)
@@ -10217,14 +9996,14 @@ type SubtractScalar_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.subtract.html.
-func SubtractScalar_(self Tensor, other Scalar, opts ...SubtractScalar_Options) Tensor {
+func SubtractScalar_(self Tensor, other Scalar, opts ...SubtractScalarOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		other cScalar
 		alpha cScalar
 	}
-	var opt SubtractScalar_Options
+	var opt SubtractScalarOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -10240,7 +10019,7 @@ func SubtractScalar_(self Tensor, other Scalar, opts ...SubtractScalar_Options) 
 }
 
 // SubtractScalar_ is the method form of the function [SubtractScalar_].
-func (self Tensor) SubtractScalar_(other Scalar, opts ...SubtractScalar_Options) Tensor {
+func (self Tensor) SubtractScalar_(other Scalar, opts ...SubtractScalarOptions) Tensor {
 	return SubtractScalar_(self, other, opts...)
 }
 
@@ -10318,12 +10097,6 @@ func (self Tensor) SumDim(dim []int64, opts ...SumDimOptions) Tensor {
 	return SumDim(self, dim, opts...)
 }
 
-// SumDimOutOptions are the arguments of [SumDimOut] that have defaults.
-type SumDimOutOptions struct {
-	KeepDim bool
-	DType   DType // default: none
-}
-
 // SumDimOut returns the sum of all elements or along the given dimensions; integer and bool inputs
 // give int64 unless dtype says otherwise, into out.
 //
@@ -10332,7 +10105,7 @@ type SumDimOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sum.html.
-func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOutOptions) Tensor {
+func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -10342,7 +10115,7 @@ func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOutOptions) T
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	var opt SumDimOutOptions
+	var opt SumDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -10357,11 +10130,6 @@ func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOutOptions) T
 	return out
 }
 
-// SumOutOptions are the arguments of [SumOut] that have defaults.
-type SumOutOptions struct {
-	DType DType // default: none
-}
-
 // SumOut returns the sum of all elements or along the given dimensions; integer and bool inputs
 // give int64 unless dtype says otherwise, into out.
 //
@@ -10370,14 +10138,14 @@ type SumOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.sum.html.
-func SumOut(self, out Tensor, opts ...SumOutOptions) Tensor {
+func SumOut(self, out Tensor, opts ...SumOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt SumOutOptions
+	var opt SumOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -94,11 +94,6 @@ func (self Tensor) TakeAlongDim(indices Tensor, opts ...TakeAlongDimOptions) Ten
 	return TakeAlongDim(self, indices, opts...)
 }
 
-// TakeAlongDimOutOptions are the arguments of [TakeAlongDimOut] that have defaults.
-type TakeAlongDimOutOptions struct {
-	Dim *int64 // default: none
-}
-
 // TakeAlongDimOut picks elements along dim by int64 indices, as argsort or argmax return them, the
 // other dimensions broadcasting, into out.
 //
@@ -107,7 +102,7 @@ type TakeAlongDimOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.take_along_dim.html.
-func TakeAlongDimOut(self, indices, out Tensor, opts ...TakeAlongDimOutOptions) Tensor {
+func TakeAlongDimOut(self, indices, out Tensor, opts ...TakeAlongDimOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
@@ -115,7 +110,7 @@ func TakeAlongDimOut(self, indices, out Tensor, opts ...TakeAlongDimOutOptions) 
 		dim     unsafe.Pointer
 		out     unsafe.Pointer
 	}
-	var opt TakeAlongDimOutOptions
+	var opt TakeAlongDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -593,20 +588,13 @@ func THNNConv2d(self, weight Tensor, kernelSize []int64, opts ...THNNConv2dOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// THNNConv2dOutOptions are the arguments of [THNNConv2dOut] that have defaults.
-type THNNConv2dOutOptions struct {
-	Bias    Tensor  // default: none
-	Stride  []int64 // default: [1, 1]
-	Padding []int64 // default: [0, 0]
-}
-
 // THNNConv2dOut convolves in two dimensions by unfolding and matrix multiplication, the plain CPU
 // implementation, into out.
 //
 //	thnn_conv2d.out(Tensor self, Tensor weight, SymInt[2] kernel_size, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func THNNConv2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...THNNConv2dOutOptions) Tensor {
+func THNNConv2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...THNNConv2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -620,7 +608,7 @@ func THNNConv2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 		paddingLen    int64
 		out           unsafe.Pointer
 	}
-	var opt THNNConv2dOutOptions
+	var opt THNNConv2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -992,11 +980,6 @@ func ToMKLDNNBackward(grad, input Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ToMKLDNNOutOptions are the arguments of [ToMKLDNNOut] that have defaults.
-type ToMKLDNNOutOptions struct {
-	DType DType // default: none
-}
-
 // ToMKLDNNOut converts a dense CPU tensor of floats to oneDNN's own layout, into out.
 //
 //	to_mkldnn.out(Tensor self, ScalarType? dtype=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -1004,14 +987,14 @@ type ToMKLDNNOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to_mkldnn.html.
-func ToMKLDNNOut(self, out Tensor, opts ...ToMKLDNNOutOptions) Tensor {
+func ToMKLDNNOut(self, out Tensor, opts ...ToMKLDNNOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 		dtype int64
 		out   unsafe.Pointer
 	}
-	var opt ToMKLDNNOutOptions
+	var opt ToMKLDNNOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1163,11 +1146,6 @@ func (self Tensor) ToPaddedTensor(padding float64, opts ...ToPaddedTensorOptions
 	return ToPaddedTensor(self, padding, opts...)
 }
 
-// ToPaddedTensorOutOptions are the arguments of [ToPaddedTensorOut] that have defaults.
-type ToPaddedTensorOutOptions struct {
-	OutputSize []int64 // default: none
-}
-
 // ToPaddedTensorOut turns a nested tensor into a dense one of output_size (the largest sizes by
 // default), filling with padding, into out.
 //
@@ -1176,7 +1154,7 @@ type ToPaddedTensorOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to_padded_tensor.html.
-func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPaddedTensorOutOptions) Tensor {
+func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPaddedTensorOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1185,7 +1163,7 @@ func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPadde
 		outputSizeLen int64
 		out           unsafe.Pointer
 	}
-	var opt ToPaddedTensorOutOptions
+	var opt ToPaddedTensorOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1927,11 +1905,6 @@ func (self Tensor) Tril(opts ...TrilOptions) Tensor {
 	return Tril(self, opts...)
 }
 
-// Tril_Options are the arguments of [Tril_] that have defaults.
-type Tril_Options struct {
-	Diagonal int64
-}
-
 // Tril_ keeps the lower triangle of each matrix up to the given diagonal and sets the rest to
 // zero, in place.
 //
@@ -1940,13 +1913,13 @@ type Tril_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.tril.html.
-func Tril_(self Tensor, opts ...Tril_Options) Tensor {
+func Tril_(self Tensor, opts ...TrilOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
 		diagonal int64
 	}
-	var opt Tril_Options
+	var opt TrilOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1958,7 +1931,7 @@ func Tril_(self Tensor, opts ...Tril_Options) Tensor {
 }
 
 // Tril_ is the method form of the function [Tril_].
-func (self Tensor) Tril_(opts ...Tril_Options) Tensor {
+func (self Tensor) Tril_(opts ...TrilOptions) Tensor {
 	return Tril_(self, opts...)
 }
 
@@ -2044,11 +2017,6 @@ func TrilIndicesOut(row, col int64, out Tensor, opts ...TrilIndicesOutOptions) T
 	return out
 }
 
-// TrilOutOptions are the arguments of [TrilOut] that have defaults.
-type TrilOutOptions struct {
-	Diagonal int64
-}
-
 // TrilOut keeps the lower triangle of each matrix up to the given diagonal and sets the rest to
 // zero, into out.
 //
@@ -2057,14 +2025,14 @@ type TrilOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.tril.html.
-func TrilOut(self, out Tensor, opts ...TrilOutOptions) Tensor {
+func TrilOut(self, out Tensor, opts ...TrilOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
 		diagonal int64
 		out      unsafe.Pointer
 	}
-	var opt TrilOutOptions
+	var opt TrilOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2158,11 +2126,6 @@ func (self Tensor) Triu(opts ...TriuOptions) Tensor {
 	return Triu(self, opts...)
 }
 
-// Triu_Options are the arguments of [Triu_] that have defaults.
-type Triu_Options struct {
-	Diagonal int64
-}
-
 // Triu_ keeps the upper triangle of each matrix from the given diagonal on and sets the rest to
 // zero, in place.
 //
@@ -2171,13 +2134,13 @@ type Triu_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.triu.html.
-func Triu_(self Tensor, opts ...Triu_Options) Tensor {
+func Triu_(self Tensor, opts ...TriuOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
 		diagonal int64
 	}
-	var opt Triu_Options
+	var opt TriuOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2189,7 +2152,7 @@ func Triu_(self Tensor, opts ...Triu_Options) Tensor {
 }
 
 // Triu_ is the method form of the function [Triu_].
-func (self Tensor) Triu_(opts ...Triu_Options) Tensor {
+func (self Tensor) Triu_(opts ...TriuOptions) Tensor {
 	return Triu_(self, opts...)
 }
 
@@ -2275,11 +2238,6 @@ func TriuIndicesOut(row, col int64, out Tensor, opts ...TriuIndicesOutOptions) T
 	return out
 }
 
-// TriuOutOptions are the arguments of [TriuOut] that have defaults.
-type TriuOutOptions struct {
-	Diagonal int64
-}
-
 // TriuOut keeps the upper triangle of each matrix from the given diagonal on and sets the rest to
 // zero, into out.
 //
@@ -2288,14 +2246,14 @@ type TriuOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.triu.html.
-func TriuOut(self, out Tensor, opts ...TriuOutOptions) Tensor {
+func TriuOut(self, out Tensor, opts ...TriuOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
 		self     unsafe.Pointer
 		diagonal int64
 		out      unsafe.Pointer
 	}
-	var opt TriuOutOptions
+	var opt TriuOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -70,17 +70,12 @@ func UnbindCopy(self Tensor, opts ...UnbindCopyOptions) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// UnbindCopyOutOptions are the arguments of [UnbindCopyOut] that have defaults.
-type UnbindCopyOutOptions struct {
-	Dim int64
-}
-
 // UnbindCopyOut is unbind that returns copies instead of views, into out.
 //
 //	unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.unbind_copy.html.
-func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOutOptions) {
+func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOptions) {
 	var blk struct {
 		scope  unsafe.Pointer
 		self   unsafe.Pointer
@@ -88,7 +83,7 @@ func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOutOptions) {
 		out    unsafe.Pointer
 		outLen int64
 	}
-	var opt UnbindCopyOutOptions
+	var opt UnbindCopyOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -318,13 +313,6 @@ func Uniform(self Tensor, opts ...UniformOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Uniform_Options are the arguments of [Uniform_] that have defaults.
-type Uniform_Options struct {
-	From      float64
-	To        *float64   // default: 1
-	Generator *Generator // default: the default one
-}
-
 // Uniform_ draws samples of the uniform distribution on [from, to), in the shape of self, in
 // place.
 //
@@ -333,7 +321,7 @@ type Uniform_Options struct {
 // It returns self.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.uniform_.html.
-func Uniform_(self Tensor, opts ...Uniform_Options) Tensor {
+func Uniform_(self Tensor, opts ...UniformOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -341,7 +329,7 @@ func Uniform_(self Tensor, opts ...Uniform_Options) Tensor {
 		to        float64
 		generator unsafe.Pointer
 	}
-	var opt Uniform_Options
+	var opt UniformOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -356,15 +344,8 @@ func Uniform_(self Tensor, opts ...Uniform_Options) Tensor {
 }
 
 // Uniform_ is the method form of the function [Uniform_].
-func (self Tensor) Uniform_(opts ...Uniform_Options) Tensor {
+func (self Tensor) Uniform_(opts ...UniformOptions) Tensor {
 	return Uniform_(self, opts...)
-}
-
-// UniformOutOptions are the arguments of [UniformOut] that have defaults.
-type UniformOutOptions struct {
-	From      float64
-	To        *float64   // default: 1
-	Generator *Generator // default: the default one
 }
 
 // UniformOut draws samples of the uniform distribution on [from, to), in the shape of self, into
@@ -373,7 +354,7 @@ type UniformOutOptions struct {
 //	uniform.out(Tensor self, float from=0, float to=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UniformOut(self, out Tensor, opts ...UniformOutOptions) Tensor {
+func UniformOut(self, out Tensor, opts ...UniformOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -382,7 +363,7 @@ func UniformOut(self, out Tensor, opts ...UniformOutOptions) Tensor {
 		generator unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	var opt UniformOutOptions
+	var opt UniformOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -435,13 +416,6 @@ func UniqueConsecutive(self Tensor, opts ...UniqueConsecutiveOptions) (Tensor, T
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// UniqueConsecutiveOutOptions are the arguments of [UniqueConsecutiveOut] that have defaults.
-type UniqueConsecutiveOutOptions struct {
-	ReturnInverse bool
-	ReturnCounts  bool
-	Dim           *int64 // default: none
-}
-
 // UniqueConsecutiveOut drops repeated neighbours and keeps the order; also returns int64 inverse
 // indices and counts if asked for, into out.
 //
@@ -450,7 +424,7 @@ type UniqueConsecutiveOutOptions struct {
 // It returns out0, out1 and out2.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.unique_consecutive.html.
-func UniqueConsecutiveOut(self, out0, out1, out2 Tensor, opts ...UniqueConsecutiveOutOptions) (Tensor, Tensor, Tensor) {
+func UniqueConsecutiveOut(self, out0, out1, out2 Tensor, opts ...UniqueConsecutiveOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -461,7 +435,7 @@ func UniqueConsecutiveOut(self, out0, out1, out2 Tensor, opts ...UniqueConsecuti
 		out1          unsafe.Pointer
 		out2          unsafe.Pointer
 	}
-	var opt UniqueConsecutiveOutOptions
+	var opt UniqueConsecutiveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -550,19 +524,13 @@ func UniqueDimConsecutive(self Tensor, dim int64, opts ...UniqueDimConsecutiveOp
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// UniqueDimConsecutiveOutOptions are the arguments of [UniqueDimConsecutiveOut] that have defaults.
-type UniqueDimConsecutiveOutOptions struct {
-	ReturnInverse bool
-	ReturnCounts  bool
-}
-
 // UniqueDimConsecutiveOut drops slices along dim that equal the one before; also returns int64
 // inverse indices and counts, into out.
 //
 //	unique_dim_consecutive.out(Tensor self, int dim, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
 // It returns out0, out1 and out2.
-func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...UniqueDimConsecutiveOutOptions) (Tensor, Tensor, Tensor) {
+func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...UniqueDimConsecutiveOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -573,7 +541,7 @@ func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, op
 		out1          unsafe.Pointer
 		out2          unsafe.Pointer
 	}
-	var opt UniqueDimConsecutiveOutOptions
+	var opt UniqueDimConsecutiveOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -592,20 +560,13 @@ func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, op
 	return out0, out1, out2
 }
 
-// UniqueDimOutOptions are the arguments of [UniqueDimOut] that have defaults.
-type UniqueDimOutOptions struct {
-	Sorted        *bool // default: true
-	ReturnInverse bool
-	ReturnCounts  bool
-}
-
 // UniqueDimOut returns the distinct slices along dim, sorted, with int64 inverse indices and
 // counts, into out.
 //
 //	unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
 // It returns out0, out1 and out2.
-func UniqueDimOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...UniqueDimOutOptions) (Tensor, Tensor, Tensor) {
+func UniqueDimOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...UniqueDimOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -617,7 +578,7 @@ func UniqueDimOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...Uniqu
 		out1          unsafe.Pointer
 		out2          unsafe.Pointer
 	}
-	var opt UniqueDimOutOptions
+	var opt UniqueDimOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -709,18 +670,13 @@ func (self Tensor) UnsafeSplit(splitSize int64, opts ...UnsafeSplitOptions) []Te
 	return UnsafeSplit(self, splitSize, opts...)
 }
 
-// UnsafeSplitOutOptions are the arguments of [UnsafeSplitOut] that have defaults.
-type UnsafeSplitOutOptions struct {
-	Dim int64
-}
-
 // UnsafeSplitOut is split whose results autograd does not treat as views, although they share the
 // storage, into out.
 //
 //	unsafe_split.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.unsafe_split.html.
-func UnsafeSplitOut(self Tensor, splitSize int64, out []Tensor, opts ...UnsafeSplitOutOptions) {
+func UnsafeSplitOut(self Tensor, splitSize int64, out []Tensor, opts ...UnsafeSplitOptions) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -729,7 +685,7 @@ func UnsafeSplitOut(self Tensor, splitSize int64, out []Tensor, opts ...UnsafeSp
 		out       unsafe.Pointer
 		outLen    int64
 	}
-	var opt UnsafeSplitOutOptions
+	var opt UnsafeSplitOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -777,16 +733,11 @@ func (self Tensor) UnsafeSplitWithSizes(splitSizes []int64, opts ...UnsafeSplitW
 	return UnsafeSplitWithSizes(self, splitSizes, opts...)
 }
 
-// UnsafeSplitWithSizesOutOptions are the arguments of [UnsafeSplitWithSizesOut] that have defaults.
-type UnsafeSplitWithSizesOutOptions struct {
-	Dim int64
-}
-
 // UnsafeSplitWithSizesOut is split_with_sizes whose results autograd does not treat as views,
 // although they share the storage, into out.
 //
 //	unsafe_split_with_sizes.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()
-func UnsafeSplitWithSizesOut(self Tensor, splitSizes []int64, out []Tensor, opts ...UnsafeSplitWithSizesOutOptions) {
+func UnsafeSplitWithSizesOut(self Tensor, splitSizes []int64, out []Tensor, opts ...UnsafeSplitWithSizesOptions) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -796,7 +747,7 @@ func UnsafeSplitWithSizesOut(self Tensor, splitSizes []int64, out []Tensor, opts
 		out           unsafe.Pointer
 		outLen        int64
 	}
-	var opt UnsafeSplitWithSizesOutOptions
+	var opt UnsafeSplitWithSizesOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1017,19 +968,13 @@ func UpsampleBicubic2dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	return gradInput
 }
 
-// UpsampleBicubic2dOutOptions are the arguments of [UpsampleBicubic2dOut] that have defaults.
-type UpsampleBicubic2dOutOptions struct {
-	ScalesH *float64 // default: none
-	ScalesW *float64 // default: none
-}
-
 // UpsampleBicubic2dOut resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
 // interpolation, which can overshoot the input's range, into out.
 //
 //	upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleBicubic2dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleBicubic2dOutOptions) Tensor {
+func UpsampleBicubic2dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleBicubic2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1040,7 +985,7 @@ func UpsampleBicubic2dOut(self Tensor, outputSize []int64, alignCorners bool, ou
 		scalesW       unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleBicubic2dOutOptions
+	var opt UpsampleBicubic2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1195,19 +1140,13 @@ func UpsampleBilinear2dBackwardGradInput(gradOutput Tensor, outputSize, inputSiz
 	return gradInput
 }
 
-// UpsampleBilinear2dOutOptions are the arguments of [UpsampleBilinear2dOut] that have defaults.
-type UpsampleBilinear2dOutOptions struct {
-	ScalesH *float64 // default: none
-	ScalesW *float64 // default: none
-}
-
 // UpsampleBilinear2dOut resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
 // interpolation, into out.
 //
 //	upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleBilinear2dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleBilinear2dOutOptions) Tensor {
+func UpsampleBilinear2dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleBilinear2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1218,7 +1157,7 @@ func UpsampleBilinear2dOut(self Tensor, outputSize []int64, alignCorners bool, o
 		scalesW       unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleBilinear2dOutOptions
+	var opt UpsampleBilinear2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1391,18 +1330,13 @@ func UpsampleLinear1dBackwardGradInput(gradOutput Tensor, outputSize, inputSize 
 	return gradInput
 }
 
-// UpsampleLinear1dOutOptions are the arguments of [UpsampleLinear1dOut] that have defaults.
-type UpsampleLinear1dOutOptions struct {
-	Scales *float64 // default: none
-}
-
 // UpsampleLinear1dOut resizes (N, C, L) to output_size, or by scale factors, by linear
 // interpolation, into out.
 //
 //	upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleLinear1dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleLinear1dOutOptions) Tensor {
+func UpsampleLinear1dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleLinear1dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1412,7 +1346,7 @@ func UpsampleLinear1dOut(self Tensor, outputSize []int64, alignCorners bool, out
 		scales        unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleLinear1dOutOptions
+	var opt UpsampleLinear1dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1551,18 +1485,13 @@ func UpsampleNearest1dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	return gradInput
 }
 
-// UpsampleNearest1dOutOptions are the arguments of [UpsampleNearest1dOut] that have defaults.
-type UpsampleNearest1dOutOptions struct {
-	Scales *float64 // default: none
-}
-
 // UpsampleNearest1dOut resizes (N, C, L) to output_size, or by scale factors, by taking the
 // element at floor(i / scale), into out.
 //
 //	upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleNearest1dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearest1dOutOptions) Tensor {
+func UpsampleNearest1dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearest1dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1571,7 +1500,7 @@ func UpsampleNearest1dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 		scales        unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleNearest1dOutOptions
+	var opt UpsampleNearest1dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1716,19 +1645,13 @@ func UpsampleNearest2dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	return gradInput
 }
 
-// UpsampleNearest2dOutOptions are the arguments of [UpsampleNearest2dOut] that have defaults.
-type UpsampleNearest2dOutOptions struct {
-	ScalesH *float64 // default: none
-	ScalesW *float64 // default: none
-}
-
 // UpsampleNearest2dOut resizes (N, C, H, W) to output_size, or by scale factors, by taking the
 // element at floor(i / scale) in each dimension, into out.
 //
 //	upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleNearest2dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearest2dOutOptions) Tensor {
+func UpsampleNearest2dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearest2dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1738,7 +1661,7 @@ func UpsampleNearest2dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 		scalesW       unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleNearest2dOutOptions
+	var opt UpsampleNearest2dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -1919,20 +1842,13 @@ func UpsampleNearest3dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	return gradInput
 }
 
-// UpsampleNearest3dOutOptions are the arguments of [UpsampleNearest3dOut] that have defaults.
-type UpsampleNearest3dOutOptions struct {
-	ScalesD *float64 // default: none
-	ScalesH *float64 // default: none
-	ScalesW *float64 // default: none
-}
-
 // UpsampleNearest3dOut resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
 // element at floor(i / scale) in each dimension, into out.
 //
 //	upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleNearest3dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearest3dOutOptions) Tensor {
+func UpsampleNearest3dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearest3dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -1943,7 +1859,7 @@ func UpsampleNearest3dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 		scalesW       unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleNearest3dOutOptions
+	var opt UpsampleNearest3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -2105,20 +2021,13 @@ func UpsampleTrilinear3dBackwardGradInput(gradOutput Tensor, outputSize, inputSi
 	return gradInput
 }
 
-// UpsampleTrilinear3dOutOptions are the arguments of [UpsampleTrilinear3dOut] that have defaults.
-type UpsampleTrilinear3dOutOptions struct {
-	ScalesD *float64 // default: none
-	ScalesH *float64 // default: none
-	ScalesW *float64 // default: none
-}
-
 // UpsampleTrilinear3dOut resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
 // interpolation, into out.
 //
 //	upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func UpsampleTrilinear3dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleTrilinear3dOutOptions) Tensor {
+func UpsampleTrilinear3dOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleTrilinear3dOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -2130,7 +2039,7 @@ func UpsampleTrilinear3dOut(self Tensor, outputSize []int64, alignCorners bool, 
 		scalesW       unsafe.Pointer
 		out           unsafe.Pointer
 	}
-	var opt UpsampleTrilinear3dOutOptions
+	var opt UpsampleTrilinear3dOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

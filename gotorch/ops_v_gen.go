@@ -203,13 +203,6 @@ func (self Tensor) VarCorrection(opts ...VarCorrectionOptions) Tensor {
 	return VarCorrection(self, opts...)
 }
 
-// VarCorrectionOutOptions are the arguments of [VarCorrectionOut] that have defaults.
-type VarCorrectionOutOptions struct {
-	Dim        []int64 // default: none
-	Correction Scalar  // default: none
-	KeepDim    bool
-}
-
 // VarCorrectionOut returns the variance of all elements or along dim, dividing by n - correction
 // (n - 1 by default), into out.
 //
@@ -218,7 +211,7 @@ type VarCorrectionOutOptions struct {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.var.html.
-func VarCorrectionOut(self, out Tensor, opts ...VarCorrectionOutOptions) Tensor {
+func VarCorrectionOut(self, out Tensor, opts ...VarCorrectionOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -228,7 +221,7 @@ func VarCorrectionOut(self, out Tensor, opts ...VarCorrectionOutOptions) Tensor 
 		keepdim    int64
 		out        unsafe.Pointer
 	}
-	var opt VarCorrectionOutOptions
+	var opt VarCorrectionOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}
@@ -369,13 +362,6 @@ func VarMeanCorrection(self Tensor, opts ...VarMeanCorrectionOptions) (Tensor, T
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// VarMeanCorrectionOutOptions are the arguments of [VarMeanCorrectionOut] that have defaults.
-type VarMeanCorrectionOutOptions struct {
-	Dim        []int64 // default: none
-	Correction Scalar  // default: none
-	KeepDim    bool
-}
-
 // VarMeanCorrectionOut returns the variance and the mean, of all elements or along dim, in one
 // pass, into out.
 //
@@ -384,7 +370,7 @@ type VarMeanCorrectionOutOptions struct {
 // It returns out0 and out1.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.var_mean.html.
-func VarMeanCorrectionOut(self, out0, out1 Tensor, opts ...VarMeanCorrectionOutOptions) (Tensor, Tensor) {
+func VarMeanCorrectionOut(self, out0, out1 Tensor, opts ...VarMeanCorrectionOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope      unsafe.Pointer
 		self       unsafe.Pointer
@@ -395,7 +381,7 @@ func VarMeanCorrectionOut(self, out0, out1 Tensor, opts ...VarMeanCorrectionOutO
 		out0       unsafe.Pointer
 		out1       unsafe.Pointer
 	}
-	var opt VarMeanCorrectionOutOptions
+	var opt VarMeanCorrectionOptions
 	if len(opts) > 0 {
 		opt = opts[0]
 	}

@@ -23,7 +23,7 @@ func (ts Tensors) Add(other []Tensor, opts ...AddOptions) Tensors {
 // Add_ adds Alpha·other[i] to ts[i] in place.
 func (ts Tensors) Add_(other []Tensor, opts ...AddOptions) Tensors {
 	if !ts.noPairs("Add_", other) {
-		ForeachAddList_(ts, other, ForeachAddList_Options{Alpha: alpha(opts)})
+		ForeachAddList_(ts, other, ForeachAddListOptions{Alpha: alpha(opts)})
 	}
 	return ts
 }

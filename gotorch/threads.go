@@ -9,13 +9,15 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
 // NumThreads returns the number of threads that one op may use.
 func NumThreads() int { return int(C.GetNumThreads()) }
 
-// SetNumThreads sets the number of threads that one op may use, for all goroutines. It panics with a
+// SetNumThreads sets the number of threads that one op may use, for all goroutines. Without it an op
+// may use all processors, and goroutines that compute at the same time divide them. It panics with a
 // RuntimeError if n is not positive.
 func SetNumThreads(n int) {
 	if err := C.SetNumThreads(C.int64_t(n)); err != nil {
@@ -37,19 +39,26 @@ func SetNumInteropThreads(n int) {
 //
 // While an op takes long, Go starts further OS threads for the goroutines that wait for a turn. Each
 // would then run its own op with a team of threads of its own: 32 goroutines that multiply large
-// matrices have made 66 OS threads and were slower than one of them alone. So at most as many are in
-// C at a time as Go runs goroutines at a time.
+// matrices have made 70 OS threads and were slower than one of them alone. So at most as many are in
+// C at a time as Go runs goroutines at a time, and they divide the processors among their ops.
 //
-// Counting them costs two locked instructions per call, which tiny ops would feel. But then long
-// calls are what makes OS threads: until there are more of them than there can be short calls at a
-// time, nobody counts.
+// Counting them costs two locked instructions per call, which tiny ops would feel. But it takes long
+// calls to make OS threads: until there are more than short calls can make, nobody counts.
 
 var inC struct {
-	limit   int64 // 0: not counted
-	now     atomic.Int64
+	limit   int64
+	now     atomic.Int64 // in C, or waiting for a place
 	mutex   sync.Mutex
 	waiting []chan struct{} // first come, first served
+
+	// By how many the processors are divided. It rises at once and falls when a while has passed
+	// in which they were fewer.
+	sharers atomic.Int64
+	peak    atomic.Int64 // the most that were in C since the timer ran
+	timer   *time.Timer
 }
+
+const shareAge = 20 * time.Millisecond
 
 var osThreads = (*int64)(unsafe.Pointer(C.cgotorch_threads()))
 
@@ -75,10 +84,41 @@ func enterC() bool {
 	if attention.Load()&attentionBounded == 0 {
 		return false
 	}
-	if inC.now.Add(1) > inC.limit {
-		waitForPlace()
-	}
+	takePlace()
 	return true
+}
+
+func takePlace() {
+	n := inC.now.Add(1)
+	if n > inC.limit {
+		waitForPlace()
+		n = inC.limit
+	}
+	if n > inC.peak.Load() {
+		inC.peak.Store(n)
+		if n > inC.sharers.Load() {
+			share(n)
+		}
+	}
+}
+
+func share(n int64) {
+	inC.mutex.Lock()
+	defer inC.mutex.Unlock()
+	inC.sharers.Store(n)
+	C.cgotorch_share_threads(C.int64_t(n))
+	if n > 1 {
+		if inC.timer == nil {
+			inC.timer = time.AfterFunc(shareAge, shareLess)
+		} else {
+			inC.timer.Reset(shareAge)
+		}
+	}
+}
+
+func shareLess() {
+	peak := max(1, inC.peak.Swap(min(inC.now.Load(), inC.limit)))
+	share(peak)
 }
 
 func waitForPlace() {
@@ -137,9 +177,7 @@ func leaveForGo() (back func()) {
 	leaveC(counted != 0)
 	return func() {
 		if counted != 0 {
-			if inC.now.Add(1) > inC.limit {
-				waitForPlace()
-			}
+			takePlace()
 			C.cgotorch_swap_word(counted)
 		}
 	}

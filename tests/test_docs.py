@@ -36,7 +36,7 @@ from pytorch_bridge import cli, toolchain
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 # What fragments of Go may use without importing it, with one name of each package.
 IMPORTS = {
@@ -47,6 +47,7 @@ IMPORTS = {
     "os": "Remove",
     "runtime": "GC",
     "strings": "Repeat",
+    "time": "Now",
     "gotorch.dev/gotorch": "Ones",
     "gotorch.dev/gotorch/data": "NewTensorDataset",
     "gotorch.dev/gotorch/data/mnist": "OpenSample",
@@ -71,7 +72,7 @@ class Block:
 
     @property
     def where(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{os.path.relpath(self.page, ROOT)}:{self.line}"
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Row:
 
     @property
     def where(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{os.path.relpath(self.page, ROOT)}:{self.line}"
 
     @property
     def names(self) -> list[str] | None:
@@ -231,7 +232,7 @@ def go_page(package: str, page: Page) -> str:
             if names:
                 code += f"; show.Show({', '.join(names)})"
             elif match := re.search(r"([\w, ]+) :=", step.go):
-                code += f"; _, _ = {match[1]}"
+                code += "".join(f"; _ = {name}" for name in match[1].split(","))
             if "cuda" in step.python:
                 code = f"if gotorch.CUDAIsAvailable() {{ {code} }}"
             statements += "gotorch.ManualSeed(0)\n{\n" + place.format(step.line) + code + "\n}\n"
@@ -239,10 +240,9 @@ def go_page(package: str, page: Page) -> str:
             declared: list[str] = []
             inside = ""  # what closes the declaration that a line is in
             for number, line in enumerate(step.text.splitlines(), step.line):
-                if not inside:
-                    if re.match(r"(type|func|import|const) ", line) and not line.startswith("func("):
-                        inside = {"{": "}", "(": ")"}.get(line.rstrip()[-1], line)
-                        what = line.split()[0]
+                if not inside and re.match(r"(type|import|const) |func (?!\(\))", line):
+                    inside = {"{": "}", "(": ")"}.get(line.rstrip()[-1], line)
+                    what = line.split()[0]
                 if inside:
                     if what == "import":
                         for path in re.findall(r'"(.*?)"', line):
@@ -302,7 +302,14 @@ def go_examples(library, tmp_path_factory) -> Path:
     (folder / "overlay.json").write_text(json.dumps({"Replace": overlay}))
     program = folder / "examples"
     env = toolchain.go_environment(toolchain.find_go())
-    options = ["-buildvcs=false", "-gcflags=gotorch.dev/docs_test/...=-e", "-overlay", str(folder / "overlay.json"), "-o", str(program)]
+    options = [
+        "-buildvcs=false",
+        "-gcflags=gotorch.dev/docs_test/...=-e",
+        "-overlay",
+        str(folder / "overlay.json"),
+        "-o",
+        str(program),
+    ]
     built = run_go("build", *options, "./docs_test", **env)
     if built.returncode != 0:
         pytest.fail(f"the Go examples do not compile:\n{built.stderr}", pytrace=False)
@@ -311,7 +318,7 @@ def go_examples(library, tmp_path_factory) -> Path:
 
 # Python ---------------------------------------------------------------------------------------------
 
-PYTHON_WORKER = '''
+PYTHON_WORKER = """
 import json, sys
 import torch
 
@@ -336,7 +343,7 @@ for line in sys.stdin:
         torch.manual_seed(0)
     exec(compile("\\n" * (step["line"] - 1) + step["code"], step["file"], "exec"), variables)
     print("\\x1e", flush=True)
-'''
+"""
 
 
 def python_step(step: Block | Row) -> str:
@@ -368,7 +375,7 @@ def c_source(blocks: list[Block]) -> str:
                     includes += line + "\n"
                     line = ""
                 statements += line + "\n"
-        statements += f'printf("\\x1e\\n"); fflush(stdout); getchar();\n'
+        statements += 'printf("\\x1e\\n"); fflush(stdout); getchar();\n'
     return (
         f"#include <cgotorch.h>\n#include <stdio.h>\n#include <stdlib.h>\n{includes}\n{functions}\n"
         f'int main(void) {{\nprintf("\\x1e\\n"); fflush(stdout); getchar();\n'
@@ -385,7 +392,7 @@ def compile_c(source: str, folder: Path, name: str, library) -> Path:
         ["cc", *flags, f"{name}.c", "-o", name, *link], cwd=folder, capture_output=True, text=True
     )
     if done.returncode != 0:
-        pytest.fail(f"does not compile:\n{done.stderr}", pytrace=False)
+        pytest.fail(f"the C examples do not compile:\n{done.stderr}", pytrace=False)
     return folder / name
 
 
@@ -493,16 +500,55 @@ def run_page(
             each.close()
 
 
-@pytest.mark.parametrize("page", [p for p in pages() if p.steps], ids=lambda p: p.path.name)
-def test_examples(page: Page, go_examples, library, tmp_path):
+def mistakes(page: Page, go_examples: Path, library, folder: Path) -> str:
+    """Where a page's examples print something else than it says; "" if nowhere."""
     ran, wrong = [], ""
-    for step, got, expected in run_page(page, go_examples, library, tmp_path):
+    for step, got, expected in run_page(page, go_examples, library, folder):
         ran.append(step)
         if expected is not None and not alike(expected, got):
             wrong += f"{step.where}: it prints\n{got}\nand not\n{expected}\n"
+    assert ran == page.steps
+    return wrong
+
+
+@pytest.mark.parametrize("page", [p for p in pages() if p.steps], ids=lambda p: p.path.name)
+def test_examples(page: Page, go_examples, library, tmp_path):
+    wrong = mistakes(page, go_examples, library, tmp_path)
     if wrong:
         pytest.fail(wrong, pytrace=False)
-    assert ran == page.steps
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "it prints\n1\n\nand not\n2"),
+        ("```python\nprint(gone)\n```\n", "'gone' is not defined"),
+        ('```c\nprintf("1\\n");\n```\n\n```text\n2\n```\n', "it prints\n1\n\nand not\n2"),
+        ("```c\nTensor t = gone;\n```\n", "'gone' undeclared"),
+        ("```c\nabort();\n```\n", "failed"),
+    ],
+)
+def test_a_wrong_example_is_found(library, tmp_path, example, said):
+    path = tmp_path / "page.md"
+    path.write_text(example)
+    try:
+        wrong = mistakes(read(path), Path(), library, tmp_path)
+    except pytest.fail.Exception as failure:
+        wrong = str(failure)
+    assert said in wrong.replace("‘", "'").replace("’", "'")
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "same"),
+    [
+        ("a\n", "a  \n\n", True),
+        ("a...c", "a\nb c", True),
+        ("a\nb", "a b", False),
+        ("1.", "12", False),
+    ],
+)
+def test_alike(expected, got, same):
+    assert alike(expected, got) == same
 
 
 # Links and names ------------------------------------------------------------------------------------
@@ -516,7 +562,8 @@ def anchors(path: Path) -> set[str]:
 def broken_links(page: Page) -> list[str]:
     broken = []
     for number, line in page.prose:
-        for link in re.findall(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)", line):
+        line = re.sub(r"`[^`]*`", "code", line)
+        for link in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", line):
             if re.match(r"https?:", link):
                 continue
             file, _, anchor = link.partition("#")
@@ -536,7 +583,9 @@ def files() -> list[str]:
     """All files of the repository that are not built or installed, with a / before each."""
     found = []
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = [f for f in folders if f not in (".git", "build", "__pycache__") and f[:5] != ".venv"]
+        folders[:] = [
+            f for f in folders if f not in (".git", "build", "__pycache__") and f[:5] != ".venv"
+        ]
         found += [f"{folder}/{name}".removeprefix(str(ROOT)) for name in names + folders]
     return found
 
@@ -544,7 +593,9 @@ def files() -> list[str]:
 @functools.cache
 def make_targets() -> set[str]:
     text = (ROOT / "Makefile").read_text()
-    return set(re.findall(r"^([a-z-]+):(?!=)", text, re.M)) | set(re.findall(r"^([\w/]+):(?!=)", text, re.M))
+    return set(re.findall(r"^([a-z-]+):(?!=)", text, re.M)) | set(
+        re.findall(r"^([\w/]+):(?!=)", text, re.M)
+    )
 
 
 PACKAGES = {
@@ -594,19 +645,19 @@ def unknown_names(page: Page) -> list[str]:
                     break
                 if word not in make_targets():
                     bad.append(f"make {word}")
-        if match := re.search(r"-m pytorch_bridge (\w+)", text):
-            if match[1] not in cli._commands:
-                bad.append(match[0])
-        if match := re.match(r"go (?:test|run|vet|build|doc) (\./\S+)", text):
-            if not (ROOT / match[1].removesuffix("...")).exists():
-                bad.append(match[1])
+        match = re.search(r"-m pytorch_bridge (\w+)", text)
+        if match and match[1] not in cli._commands:
+            bad.append(match[0])
+        match = re.match(r"go (?:test|run|vet|build|doc) (\./\S+)", text)
+        if match and not (ROOT / match[1].removesuffix("...")).exists():
+            bad.append(match[1])
         if re.fullmatch(r"[\w./*-]+", text) and text.endswith(SUFFIXES) and text[0] not in ".*":
             pattern = re.escape("/" + text).replace(r"\*", "[^/]*") + "$"
             if text not in ELSEWHERE and not any(re.search(pattern, file) for file in files()):
                 bad.append(text)
-        if re.fullmatch(r"(\.?[\w-]+/)+", text) and not re.match(r"(build|\.venv)/", text):
-            if not any(file.endswith("/" + text.rstrip("/")) for file in files()):
-                bad.append(text)
+        is_folder = re.fullmatch(r"(\.?[\w-]+/)+", text) and not re.match(r"(build|\.venv)/", text)
+        if is_folder and not any(file.endswith("/" + text.rstrip("/")) for file in files()):
+            bad.append(text)
         for package, name in re.findall(r"\b(\w+)\.([A-Z]\w*)", text):
             if package in PACKAGES and name not in exported(package):
                 bad.append(f"{package}.{name}")

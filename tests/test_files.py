@@ -301,3 +301,13 @@ def test_go_and_python_refuse_the_same_files(copy, tmp_path):
             load_file(broken)
         said = copy("safetensors", broken, tmp_path / "c.safetensors", fails=True)
         assert said.startswith("LoadSafetensors: ValueError: "), said
+
+
+def test_headers_from_anywhere(library, tmp_path):
+    program, folder = tmp_path / "safetensors_test", ROOT / "cgotorch"
+    sources = [folder / "test/safetensors_test.cc", folder / "safetensors.cc"]
+    flags = ["-std=c++20", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+    command = [*library.compiler.command, *flags, *map(str, sources), "-o", str(program)]
+    subprocess.run(command, check=True)
+    done = subprocess.run([program, "200000"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

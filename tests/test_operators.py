@@ -17,7 +17,7 @@ EXPECTED = """\
 new operators: 8
 gotorchtest::scale(Tensor x, Scalar by=2, *, int times=1) -> Tensor
 tensor([ 9., 18.]) tensor([9., 9.]) tensor([0.5000])
-[]gotorch.Tensor=[tensor([1])] []interface {}=[none tensor([1])] []int64=[1 2] []float64=[0.5] []bool=[true] []string=[a é]
+[]gotorch.Tensor=[tensor([1])] []interface {}=[<nil> tensor([1])] []int64=[1 2] []float64=[0.5] []bool=[true] []string=[a é]
 gotorchtest::echo_lists: TypeError: argument 'o' of gotorchtest::echo_lists must be Tensor?[], not None
 []gotorch.Tensor=[] []interface {}=[] []int64=[] []float64=[] []bool=[] []string=[]
 complex128=(1+2i) string=text bool=true float64=3 gotorch.Device=cpu int64=15 <nil>=<nil>
@@ -36,7 +36,14 @@ def test_operators_of_a_library(library, tmp_path):
     target = tmp_path / "liboperators.so"
     flags = [flag for flag in library.compile_flags() if flag != "-fvisibility=hidden"]
     link = ["-shared", f"-L{library.torch.lib}", "-ltorch_cpu", "-lc10"]
-    command = [*library.compiler.command, *flags, HERE / "operators.cc", "-o", target, *link]
+    command = [
+        *library.compiler.command,
+        *flags,
+        HERE / "library/operators.cc",
+        "-o",
+        target,
+        *link,
+    ]
     subprocess.run([str(word) for word in command], check=True)
     done = run_go("run", "-buildvcs=false", "./tests/operators", str(target), cwd=ROOT)
     assert done.stdout.splitlines() == EXPECTED.splitlines(), done.stderr

@@ -2,7 +2,7 @@
 // batches, and prepares the next ones while the model computes.
 //
 //	inputs := gotorch.Randn([]int64{1000, 20})
-//	targets := gotorch.RandInt(10, []int64{1000})
+//	targets := gotorch.Randint(10, []int64{1000})
 //	set := data.NewTensorDataset(inputs, targets)
 //
 //	loader := data.NewLoader(set, data.LoaderOptions{BatchSize: 64, Shuffle: true, Workers: 2})

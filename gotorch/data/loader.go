@@ -113,7 +113,7 @@ func (l *Loader[S]) newEpoch() epoch {
 	draw := func() uint64 {
 		seed := gotorch.Empty(nil, gotorch.EmptyOptions{DType: gotorch.Int64})
 		defer seed.Close()
-		seed.Random_(gotorch.Random_Options{Generator: l.generator})
+		seed.Random_(gotorch.RandomOptions{Generator: l.generator})
 		return uint64(gotorch.Item[int64](seed))
 	}
 	e.seed = draw()

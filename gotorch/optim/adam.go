@@ -230,7 +230,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 	}
 	gotorch.ForeachLerpScalar_(l.averages, l.grads, 1-g.Betas[0])
 	gotorch.ForeachMulScalar_(l.squares, g.Betas[1])
-	gotorch.ForeachAddCMulScalar_(l.squares, l.grads, l.grads, gotorch.ForeachAddCMulScalar_Options{Value: 1 - g.Betas[1]})
+	gotorch.ForeachAddCMulScalar_(l.squares, l.grads, l.grads, gotorch.ForeachAddCMulScalarOptions{Value: 1 - g.Betas[1]})
 	squares := l.squares
 	if g.AMSGrad {
 		gotorch.ForeachMaximumList_(l.greatest, l.squares)
@@ -242,7 +242,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 	denominators := gotorch.ForeachSqrt(squares)
 	gotorch.ForeachDivScalar_(denominators, power(1-power(g.Betas[1], steps), 0.5))
 	gotorch.ForeachAddScalar_(denominators, g.Eps)
-	gotorch.ForeachAddCDivScalar_(l.params, l.averages, denominators, gotorch.ForeachAddCDivScalar_Options{Value: -stepSize})
+	gotorch.ForeachAddCDivScalar_(l.params, l.averages, denominators, gotorch.ForeachAddCDivScalarOptions{Value: -stepSize})
 }
 
 func (g *AdamGroup) fusedStep(l *adamLists) {

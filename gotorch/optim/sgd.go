@@ -131,7 +131,7 @@ func (g *SGDGroup) step() {
 			grads = buffers
 		}
 	}
-	gotorch.ForeachAddList_(params, grads, gotorch.ForeachAddList_Options{Alpha: -g.LR})
+	gotorch.ForeachAddList_(params, grads, gotorch.ForeachAddListOptions{Alpha: -g.LR})
 }
 
 // addTo returns list + alpha·other, in place if list is ours.
@@ -140,7 +140,7 @@ func addTo(list []gotorch.Tensor, ours *bool, other []gotorch.Tensor, alpha floa
 	case alpha == 0:
 		return list
 	case *ours:
-		gotorch.ForeachAddList_(list, other, gotorch.ForeachAddList_Options{Alpha: alpha})
+		gotorch.ForeachAddList_(list, other, gotorch.ForeachAddListOptions{Alpha: alpha})
 		return list
 	}
 	*ours = true
@@ -162,7 +162,7 @@ func (g *SGDGroup) follow(grads []gotorch.Tensor, index []int) []gotorch.Tensor 
 	}
 	if len(old) > 0 {
 		gotorch.ForeachMulScalar_(old, g.Momentum)
-		gotorch.ForeachAddList_(old, arrived, gotorch.ForeachAddList_Options{Alpha: 1 - g.Dampening})
+		gotorch.ForeachAddList_(old, arrived, gotorch.ForeachAddListOptions{Alpha: 1 - g.Dampening})
 	}
 	return buffers
 }

@@ -62,7 +62,7 @@ func ExampleLoop_OnBackward() {
 	// Hold the elements of gradients between -1 and 1.
 	loop.OnBackward(func(s *train.Step) error {
 		for _, p := range s.Model.Parameters() {
-			p.Grad().Clamp_(gotorch.Clamp_Options{Min: -1.0, Max: 1.0})
+			p.Grad().Clamp_(gotorch.ClampOptions{Min: -1.0, Max: 1.0})
 		}
 		return nil
 	})

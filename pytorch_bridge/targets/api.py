@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -56,6 +56,7 @@ class Op:
     parameters: tuple[Parameter, ...]
     results: tuple[Result, ...]
     doc: str
+    options_of: str = ""  # the functional form's Go name, where its options struct serves
 
     @property
     def required(self) -> list[Parameter]:
@@ -78,7 +79,7 @@ class Op:
             return None
         if self.factory and len(self.optional) == len(TENSOR_OPTIONS):
             return "TensorOptions"
-        return f"{self.go}Options"
+        return f"{self.options_of or self.go}Options"
 
     @property
     def method(self) -> bool:
@@ -111,16 +112,26 @@ def resolve(functions: list[Function], names: Names) -> list[Op]:
                 )
             seen[name] = op.function.name
     ops.sort(key=lambda op: (op.c.lstrip("_").lower(), op.c))
+    by_go = {op.go: op for op in ops if op.go}
     index = 0
     numbered = []
     for op in ops:
-        numbered.append(op if op.go is None else _with_index(op, index))
-        index += op.go is not None
+        if op.go is not None:
+            op = replace(op, index=index, options_of=_options_of(op, by_go))
+            index += 1
+        numbered.append(op)
     return numbered
 
 
-def _with_index(op: Op, index: int) -> Op:
-    return Op(op.function, op.c, op.go, index, op.parameters, op.results, op.doc)
+def _options_of(op: Op, by_go: dict[str | None, Op]) -> str:
+    """Add for Add_ and AddOut: the functional form, if its options are the same."""
+    assert op.go is not None
+    form = by_go.get(op.go.removesuffix("_").removesuffix("Out"))
+    if form is None or form is op:
+        return ""
+    mine, theirs = ([(p.field, p.option) for p in o.optional] for o in (op, form))
+    same = mine == theirs and op.factory == form.factory
+    return form.go or "" if same else ""
 
 
 def _resolve(f: Function, names: Names) -> Op:

@@ -33,7 +33,7 @@ def wrappers(ops: list[Op]) -> str:
     for op in ops:
         if op.go is None:
             continue
-        if op.options_type and op.options_type != "TensorOptions":
+        if op.options_type == f"{op.go}Options":
             out.append(_options(op))
         by_hand = op.go in _names().hand_written
         out.append(_function(op, as_method=by_hand))

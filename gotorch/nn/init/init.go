@@ -104,7 +104,7 @@ type UniformOptions struct {
 // Uniform_ fills t with numbers that are uniform between From and To.
 func Uniform_(t gotorch.Tensor, opts ...UniformOptions) gotorch.Tensor {
 	opt := option(opts)
-	return inPlace(t, func() { t.Uniform_(gotorch.Uniform_Options{From: opt.From, To: opt.To, Generator: opt.Generator}) })
+	return inPlace(t, func() { t.Uniform_(gotorch.UniformOptions{From: opt.From, To: opt.To, Generator: opt.Generator}) })
 }
 
 // NormalOptions are the arguments of [Normal_] that have defaults.
@@ -137,7 +137,7 @@ func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
 		return t
 	}
 	below := func(x float64) float64 { return (1 + math.Erf((x-mean)/std/math.Sqrt2)) / 2 }
-	uniform := gotorch.Uniform_Options{From: a, To: &b, Generator: opt.Generator}
+	uniform := gotorch.UniformOptions{From: a, To: &b, Generator: opt.Generator}
 
 	return inPlace(t, func() {
 		gotorch.Scope0(func(*gotorch.ScopeHandle) {
@@ -167,7 +167,7 @@ func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
 			}
 			dice, candidates := gotorch.EmptyLike(t), gotorch.EmptyLike(t)
 			refused := func() gotorch.Tensor {
-				dice.Uniform_(gotorch.Uniform_Options{Generator: opt.Generator})
+				dice.Uniform_(gotorch.UniformOptions{Generator: opt.Generator})
 				return dice.Log_().Gt(candidates)
 			}
 			t.Uniform_(uniform)
