@@ -207,6 +207,7 @@ class FunctionNode : public Base {
 
   void save(const ag::variable_list &saved) {
     saved_.reserve(saved.size());
+    count_ = static_cast<int64_t>(saved.size());
     for (const at::Tensor &t : saved) {
       if (!t.defined()) {
         saved_.emplace_back();
@@ -221,7 +222,7 @@ class FunctionNode : public Base {
   }
   void complete() { complete_ = true; }
 
-  int64_t saved_count() const { return static_cast<int64_t>(saved_.size()); }
+  int64_t saved_count() const { return count_; }
   ag::variable_list saved() {
     const std::lock_guard<std::mutex> lock(this->mutex_);
     if (freed_) throw Failure{"RuntimeError", ag::ERR_BACKWARD_TWICE};
@@ -282,6 +283,7 @@ class FunctionNode : public Base {
   std::vector<int64_t> edges_;
   std::vector<ag::VariableInfo> outputs_;
   std::vector<ag::SavedVariable> saved_;
+  int64_t count_ = 0;  // of them, also after they are freed
 };
 
 using FunctionNodeOf = FunctionNode<ag::Node>;

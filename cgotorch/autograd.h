@@ -104,7 +104,7 @@ CGOTORCH_API const char *ApplyFunction(const Function *function, const Tensor *i
                                        int64_t n_dirty, const Tensor *non_differentiable,
                                        int64_t n_non_differentiable, Tensor *results);
 
-/* The number of tensors that were saved. */
+/* The number of tensors that were saved, whether or not they have been freed since. */
 CGOTORCH_API int64_t FunctionSavedCount(FunctionContext context);
 /* The saved tensors, each owned by the caller. RuntimeError where one was changed in place since,
  * or where an earlier backward pass has freed them. */

@@ -59,7 +59,8 @@ SetThreads set_omp_threads() {
 void end_team() {
   using Pause = int (*)(int kind, int device);
   static const auto pause = reinterpret_cast<Pause>(dlsym(RTLD_DEFAULT, "omp_pause_resource"));
-  static const auto host = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_initial_device"));
+  static const auto host =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_initial_device"));
   constexpr int kSoft = 1;
   if (pause != nullptr && host != nullptr) pause(kSoft, host());
 }

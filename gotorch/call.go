@@ -127,14 +127,12 @@ func wrapHandle(h unsafe.Pointer) Tensor {
 	return newTensor(&o, C.cgotorch_scope_get())
 }
 
-// handle returns the handle of a required argument.
+// handle returns the handle of a required argument. Like optHandle it is small enough to be inlined.
 func (t Tensor) handle(op opID, arg string) unsafe.Pointer {
-	if t.T != nil {
-		if h := *t.T; h != nil {
-			return h
-		}
+	if t.T == nil || *t.T == nil {
+		panicTensor(t, op, arg)
 	}
-	panic(badTensor(t, op.String(), arg))
+	return *t.T
 }
 
 // optHandle returns the handle of an optional argument, nil for none.
@@ -142,11 +140,14 @@ func (t Tensor) optHandle(op opID, arg string) unsafe.Pointer {
 	if t.T == nil {
 		return nil
 	}
-	if h := *t.T; h != nil {
-		return h
+	if *t.T == nil {
+		panicTensor(t, op, arg)
 	}
-	panic(badTensor(t, op.String(), arg))
+	return *t.T
 }
+
+//go:noinline
+func panicTensor(t Tensor, op opID, arg string) { panic(badTensor(t, op.String(), arg)) }
 
 // use is handle for functions that are no generated op.
 func (t Tensor) use(op, arg string) unsafe.Pointer {

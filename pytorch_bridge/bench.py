@@ -26,7 +26,7 @@ from .toolchain import ROOT
 OUT = ROOT / "build" / "bench"
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 ROUNDS = 21
-ROUND_SECONDS = 0.05  # how long one worker runs one case in a round
+ROUND_SECONDS = 0.12  # how long one worker runs one case in a round; Go wakes threads in short ones
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def resolve(functions: list[Function], names: Names) -> list[Op]:
     return numbered
 
 
-def _options_of(op: Op, by_go: dict[str | None, Op]) -> str:
+def _options_of(op: Op, by_go: dict[str, Op]) -> str:
     """Add for Add_ and AddOut: the functional form, if its options are the same."""
     assert op.go is not None
     form = by_go.get(op.go.removesuffix("_").removesuffix("Out"))
