@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <typeinfo>
 #include <utility>
 
+#include "late_cuda.h"
 #include "thunk.h"
 
 namespace cgotorch {
@@ -183,13 +185,20 @@ std::string load_cuda() {
   }
   const at::CUDAHooksInterface &hooks = at::detail::getCUDAHooks();
   if (typeid(hooks) == typeid(at::CUDAHooksInterface)) {
-    return "CUDA is not available: libtorch was asked about CUDA before libtorch_cuda.so was "
-           "loaded; call CUDALoad first";
+    // libtorch was asked about CUDA before, as every backward pass does, and keeps an object that
+    // says no. It has no members, and those of libtorch_cuda.so have none: their virtual functions
+    // are all that tells them apart.
+    const auto real = at::CUDAHooksRegistry()->Create("CUDAHooks", at::CUDAHooksArgs{});
+    static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void *));
+    if (real == nullptr) return "CUDA is not available: libtorch_cuda.so has no hooks";
+    std::memcpy(const_cast<void *>(static_cast<const void *>(&hooks)), real.get(), sizeof(void *));
   }
   if (!hooks.hasCUDA()) {
     return "CUDA is not available: no NVIDIA GPU or driver was found; nvidia-smi shows what the "
            "driver sees";
   }
+  start_device_threads();
+  seed_devices();
   return "";
 }
 
