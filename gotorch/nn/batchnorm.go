@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 	nninit "gotorch.dev/gotorch/nn/init"
 )
@@ -42,11 +43,11 @@ type BatchNorm2dOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm2d.html.
 func BatchNorm2d(numFeatures int64, opts ...BatchNorm2dOptions) *BatchNorm2dModule {
-	opt := option(opts)
+	opt := args.Option(opts)
 	m := &BatchNorm2dModule{
 		NumFeatures:       numFeatures,
-		Eps:               or(opt.Eps, 1e-5),
-		Momentum:          or(opt.Momentum, 0.1),
+		Eps:               args.Or(opt.Eps, 1e-5),
+		Momentum:          args.Or(opt.Momentum, 0.1),
 		CumulativeAverage: opt.CumulativeAverage,
 	}
 	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
@@ -89,7 +90,7 @@ func (m *BatchNorm2dModule) ResetParameters() {
 // one value per channel to go by.
 func (m *BatchNorm2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 	if n := x.Dim(); n != 4 {
-		panic(valueError("nn.BatchNorm2d", "expected 4D input (got %dD input)", n))
+		panic(args.ValueError("nn.BatchNorm2d", "expected 4D input (got %dD input)", n))
 	}
 	opt := F.BatchNormOptions{
 		Weight: m.Weight, Bias: m.Bias, RunningMean: m.RunningMean, RunningVar: m.RunningVar,

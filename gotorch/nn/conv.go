@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 )
 
@@ -50,7 +51,7 @@ type Conv2dOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Conv2d.html.
 func Conv2d[K Pair](in, out int64, kernel K, opts ...Conv2dOptions) *Conv2dModule {
 	const op = "nn.Conv2d"
-	opt := option(opts)
+	opt := args.Option(opts)
 	m := &Conv2dModule{
 		InChannels: in, OutChannels: out,
 		KernelSize:  twice(op, "kernel", ints(kernel)),
@@ -66,17 +67,17 @@ func Conv2d[K Pair](in, out int64, kernel K, opts ...Conv2dOptions) *Conv2dModul
 	}
 	switch {
 	case m.Groups < 0:
-		panic(valueError(op, "groups must be a positive integer"))
+		panic(args.ValueError(op, "groups must be a positive integer"))
 	case in%m.Groups != 0:
-		panic(valueError(op, "in_channels must be divisible by groups"))
+		panic(args.ValueError(op, "in_channels must be divisible by groups"))
 	case out%m.Groups != 0:
-		panic(valueError(op, "out_channels must be divisible by groups"))
+		panic(args.ValueError(op, "out_channels must be divisible by groups"))
 	case m.SamePadding && opt.Padding != nil:
-		panic(valueError(op, "Padding and SamePadding exclude each other"))
+		panic(args.ValueError(op, "Padding and SamePadding exclude each other"))
 	case m.SamePadding && (m.Stride[0] != 1 || m.Stride[1] != 1):
-		panic(valueError(op, "padding='same' is not supported for strided convolutions"))
+		panic(args.ValueError(op, "padding='same' is not supported for strided convolutions"))
 	case !m.PaddingMode.Valid():
-		panic(valueError(op, "padding_mode must be one of zeros, reflect, replicate and circular, but got %q", m.PaddingMode))
+		panic(args.ValueError(op, "padding_mode must be one of zeros, reflect, replicate and circular, but got %q", m.PaddingMode))
 	}
 	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
 	m.Weight = gotorch.Empty([]int64{out, in / m.Groups, m.KernelSize[0], m.KernelSize[1]}, create)
@@ -173,7 +174,7 @@ func twice(op, arg string, list []int64) []int64 {
 	case 2:
 		return list
 	}
-	panic(valueError(op, "%s must be one number or two, not %v", arg, list))
+	panic(args.ValueError(op, "%s must be one number or two, not %v", arg, list))
 }
 
 func allEqual(list []int64, value int64) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 )
 
@@ -22,7 +23,7 @@ type ReLUOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.ReLU.html.
 func ReLU(opts ...ReLUOptions) *ReLUModule {
-	return Init(&ReLUModule{InPlace: option(opts).InPlace})
+	return Init(&ReLUModule{InPlace: args.Option(opts).InPlace})
 }
 
 // Forward returns x with zeros in place of negative elements.
@@ -54,8 +55,8 @@ type FlattenOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Flatten.html.
 func Flatten(opts ...FlattenOptions) *FlattenModule {
-	opt := option(opts)
-	return Init(&FlattenModule{StartDim: or(opt.StartDim, 1), EndDim: or(opt.EndDim, -1)})
+	opt := args.Option(opts)
+	return Init(&FlattenModule{StartDim: args.Or(opt.StartDim, 1), EndDim: args.Or(opt.EndDim, -1)})
 }
 
 // Forward returns x with fewer dimensions, without copying where it can.
@@ -87,9 +88,9 @@ type DropoutOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html.
 func Dropout(p float64, opts ...DropoutOptions) *DropoutModule {
 	if !(p >= 0 && p <= 1) {
-		panic(valueError("nn.Dropout", "dropout probability has to be between 0 and 1, but got %v", p))
+		panic(args.ValueError("nn.Dropout", "dropout probability has to be between 0 and 1, but got %v", p))
 	}
-	return Init(&DropoutModule{P: p, InPlace: option(opts).InPlace})
+	return Init(&DropoutModule{P: p, InPlace: args.Option(opts).InPlace})
 }
 
 // Forward returns x with some elements zero, if the module is training.
@@ -126,7 +127,7 @@ type MaxPool2dOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.MaxPool2d.html.
 func MaxPool2d[K Pair](kernel K, opts ...MaxPool2dOptions) *MaxPool2dModule {
-	opt := option(opts)
+	opt := args.Option(opts)
 	size := ints(kernel)
 	m := &MaxPool2dModule{KernelSize: size, Stride: opt.Stride, Padding: orInts(opt.Padding, 0),
 		Dilation: orInts(opt.Dilation, 1), CeilMode: opt.CeilMode}
@@ -155,12 +156,4 @@ func (m *MaxPool2dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices
 func (m *MaxPool2dModule) ExtraRepr() string {
 	return fmt.Sprintf("kernel_size=%s, stride=%s, padding=%s, dilation=%s, ceil_mode=%s",
 		pyInts(m.KernelSize), pyInts(m.Stride), pyInts(m.Padding), pyInts(m.Dilation), pyBool(m.CeilMode))
-}
-
-// or returns what p points to, or the default if it is nil.
-func or[T any](p *T, value T) T {
-	if p == nil {
-		return value
-	}
-	return *p
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 	nninit "gotorch.dev/gotorch/nn/init"
 )
@@ -30,7 +31,7 @@ type LinearOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Linear.html.
 func Linear(in, out int64, opts ...LinearOptions) *LinearModule {
-	opt := option(opts)
+	opt := args.Option(opts)
 	m := &LinearModule{InFeatures: in, OutFeatures: out}
 	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
 	m.Weight = gotorch.Empty([]int64{out, in}, create)
@@ -66,12 +67,4 @@ func resetWeightAndBias(weight, bias gotorch.Tensor) {
 		bound := 1 / math.Sqrt(float64(fanIn))
 		nninit.Uniform_(bias, nninit.UniformOptions{From: -bound, To: &bound})
 	}
-}
-
-// option returns the options that a constructor was given, or the zero ones.
-func option[O any](opts []O) (opt O) {
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	return opt
 }

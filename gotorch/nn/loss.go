@@ -2,6 +2,7 @@ package nn
 
 import (
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 )
 
@@ -19,7 +20,7 @@ type CrossEntropyLossModule struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html.
 func CrossEntropyLoss(opts ...F.CrossEntropyOptions) *CrossEntropyLossModule {
-	opt := option(opts)
+	opt := args.Option(opts)
 	return Init(&CrossEntropyLossModule{Weight: opt.Weight, Reduction: opt.Reduction, IgnoreIndex: opt.IgnoreIndex,
 		LabelSmoothing: opt.LabelSmoothing})
 }

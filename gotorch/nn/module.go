@@ -137,10 +137,6 @@ func typeError(op, format string, args ...any) *gotorch.Error {
 	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(format, args...)}
 }
 
-func valueError(op, format string, args ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, args...)}
-}
-
 // The tree -------------------------------------------------------------------------------------------
 
 func join(prefix, name string) string {

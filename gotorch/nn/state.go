@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // StateDict is a model's state by PyTorch's names, "conv1.weight": its parameters and buffers.
@@ -37,7 +38,7 @@ type LoadOptions struct {
 // dtypes and devices. Where names or shapes do not fit it returns a *StateDictError that lists all that
 // is wrong, and changes nothing.
 func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
-	partial := option(opts).Partial
+	partial := args.Option(opts).Partial
 	problems := &StateDictError{Module: className(m.outer())}
 	own := map[string]bool{}
 	optional := map[string]bool{}

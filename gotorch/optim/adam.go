@@ -1,6 +1,9 @@
 package optim
 
-import "gotorch.dev/gotorch"
+import (
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
 
 // AdamOptimizer is what [Adam] and [AdamW] make.
 type AdamOptimizer struct {
@@ -61,7 +64,7 @@ type AdamWOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html.
 func Adam(params []gotorch.Tensor, opts ...AdamOptions) *AdamOptimizer {
-	opt := option(opts)
+	opt := args.Option(opts)
 	o := &AdamOptimizer{op: "optim.Adam"}
 	o.AddGroup(params, AdamWOptions{LR: opt.LR, Betas: opt.Betas, Eps: opt.Eps, WeightDecay: &opt.WeightDecay,
 		AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused})
@@ -80,23 +83,23 @@ func AdamW(params []gotorch.Tensor, opts ...AdamWOptions) *AdamOptimizer {
 // AddGroup adds parameters with options of their own, which do not follow those of other groups; in an
 // optimiser made by [Adam] the default of WeightDecay is 0. It panics as [Adam] does.
 func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamWOptions) {
-	opt := option(opts)
+	opt := args.Option(opts)
 	g := &AdamGroup{
 		Params: append([]gotorch.Tensor(nil), params...),
-		LR:     opt.LR, Eps: or(opt.Eps, 1e-8), Betas: or(opt.Betas, [2]float64{0.9, 0.999}),
+		LR:     opt.LR, Eps: args.Or(opt.Eps, 1e-8), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
 		DecoupledWeightDecay: o.decoupled, AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused,
 		moments: make([]moments, len(params)),
 	}
 	if o.decoupled {
 		g.WeightDecay = 0.01
 	}
-	g.WeightDecay = or(opt.WeightDecay, g.WeightDecay)
+	g.WeightDecay = args.Or(opt.WeightDecay, g.WeightDecay)
 	notNegative(o.op, "learning rate", g.LR)
 	notNegative(o.op, "epsilon value", g.Eps)
 	notNegative(o.op, "weight_decay value", g.WeightDecay)
 	for i, beta := range g.Betas {
 		if !(beta >= 0 && beta < 1) {
-			panic(valueError(o.op, "invalid beta parameter at index %d: %v", i, beta))
+			panic(args.ValueError(o.op, "invalid beta parameter at index %d: %v", i, beta))
 		}
 	}
 	checkParams(o.op, params, o.groups())

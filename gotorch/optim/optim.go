@@ -29,6 +29,7 @@ import (
 	"fmt"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // Optimizer is what training loops and schedules need of an optimiser. An Optimizer is used by one
@@ -48,36 +49,17 @@ type Optimizer interface {
 	LoadStateDict(dict gotorch.Dict) error
 }
 
-func valueError(op, format string, args ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, args...)}
-}
-
-// option returns the options that a function was given, or the zero ones.
-func option[O any](opts []O) (opt O) {
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	return opt
-}
-
-func or[T any](p *T, value T) T {
-	if p == nil {
-		return value
-	}
-	return *p
-}
-
 // notNegative panics with a ValueError if a value is negative or no number.
 func notNegative(op, what string, value float64) {
 	if !(value >= 0) {
-		panic(valueError(op, "invalid %s: %v", what, value))
+		panic(args.ValueError(op, "invalid %s: %v", what, value))
 	}
 }
 
 // checkParams panics with a ValueError unless params can be the next group.
 func checkParams(op string, params []gotorch.Tensor, groups []group) {
 	if len(params) == 0 {
-		panic(valueError(op, "optimizer got an empty parameter list"))
+		panic(args.ValueError(op, "optimizer got an empty parameter list"))
 	}
 	taken := map[uintptr]bool{}
 	for _, g := range groups {
@@ -89,10 +71,10 @@ func checkParams(op string, params []gotorch.Tensor, groups []group) {
 	}
 	for i, p := range params {
 		if !p.IsLeaf() {
-			panic(valueError(op, "can't optimize a non-leaf Tensor: parameter %d is the result of a computation", i))
+			panic(args.ValueError(op, "can't optimize a non-leaf Tensor: parameter %d is the result of a computation", i))
 		}
 		if handle := uintptr(*p.T); taken[handle] {
-			panic(valueError(op, "parameter %d appears twice, or in more than one parameter group", i))
+			panic(args.ValueError(op, "parameter %d appears twice, or in more than one parameter group", i))
 		} else {
 			taken[handle] = true
 		}
@@ -158,17 +140,17 @@ func loadStateDict(op string, groups []group, dict gotorch.Dict) error {
 	states, _ := dict.Get("state").(gotorch.Dict)
 	list, ok := dict.Get("param_groups").([]any)
 	if !ok {
-		return valueError(op, "the state dict has no list 'param_groups'")
+		return args.ValueError(op, "the state dict has no list 'param_groups'")
 	}
 	if len(list) != len(groups) {
-		return valueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(groups))
+		return args.ValueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(groups))
 	}
 	var commits []func()
 	for n, g := range groups {
 		options, _ := list[n].(gotorch.Dict)
 		numbers, _ := options.Get("params").([]any)
 		if len(numbers) != len(g.params()) {
-			return valueError(op, "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group %d has %d parameters, not %d",
+			return args.ValueError(op, "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group %d has %d parameters, not %d",
 				n, len(numbers), len(g.params()))
 		}
 		ofParams := make([]gotorch.Dict, len(numbers))
@@ -194,7 +176,7 @@ type reader struct {
 
 func (r *reader) fail(key string, got any, want string) {
 	if r.err == nil {
-		r.err = valueError(r.op, "the state dict has %T as '%s', where %s is required", got, key, want)
+		r.err = args.ValueError(r.op, "the state dict has %T as '%s', where %s is required", got, key, want)
 	}
 }
 
@@ -254,7 +236,7 @@ func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor) (t gotor
 	}
 	if got, want := fmt.Sprint(v.Shape()), fmt.Sprint(param.Shape()); got != want {
 		if r.err == nil {
-			r.err = valueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want)
+			r.err = args.ValueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want)
 		}
 		return t
 	}

@@ -1,6 +1,9 @@
 package optim
 
-import "gotorch.dev/gotorch"
+import (
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
 
 // SGDOptimizer is what [SGD] makes.
 type SGDOptimizer struct {
@@ -42,12 +45,12 @@ func SGD(params []gotorch.Tensor, opts ...SGDOptions) *SGDOptimizer {
 // panics as [SGD] does.
 func (o *SGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...SGDOptions) {
 	const op = "optim.SGD"
-	opt := option(opts)
+	opt := args.Option(opts)
 	notNegative(op, "learning rate", opt.LR)
 	notNegative(op, "momentum", opt.Momentum)
 	notNegative(op, "weight_decay value", opt.WeightDecay)
 	if opt.Nesterov && (opt.Momentum <= 0 || opt.Dampening != 0) {
-		panic(valueError(op, "Nesterov momentum requires a momentum and zero dampening"))
+		panic(args.ValueError(op, "Nesterov momentum requires a momentum and zero dampening"))
 	}
 	checkParams(op, params, o.groups())
 	if opt.LR == 0 {

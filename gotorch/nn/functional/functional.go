@@ -18,30 +18,11 @@
 package functional
 
 import (
-	"fmt"
 	"slices"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
-
-func valueError(op, format string, args ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, args...)}
-}
-
-// option returns the options that a function was given, or the zero ones.
-func option[O any](opts []O) (opt O) {
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	return opt
-}
-
-func or[T any](p *T, value T) T {
-	if p == nil {
-		return value
-	}
-	return *p
-}
 
 // LinearOptions are the arguments of [Linear] that have defaults.
 type LinearOptions struct {
@@ -51,7 +32,7 @@ type LinearOptions struct {
 // Linear returns input·weightᵀ + Bias: (*, in) → (*, out) for a weight of (out, in) and a Bias of
 // (out).
 func Linear(input, weight gotorch.Tensor, opts ...LinearOptions) gotorch.Tensor {
-	return gotorch.Linear(input, weight, gotorch.LinearOptions{Bias: option(opts).Bias})
+	return gotorch.Linear(input, weight, gotorch.LinearOptions{Bias: args.Option(opts).Bias})
 }
 
 // Conv2dOptions are the arguments of [Conv2d] that have defaults. Lists have one element for both
@@ -68,7 +49,7 @@ type Conv2dOptions struct {
 // Conv2d correlates pictures with a kernel: (N, in, H, W) → (N, out, H', W'), also without N, for a
 // weight of (out, in/Groups, height, width) and a Bias of (out).
 func Conv2d(input, weight gotorch.Tensor, opts ...Conv2dOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	groups := max(opt.Groups, 1)
 	if opt.SamePadding {
 		return gotorch.Conv2dPadding(input, weight, gotorch.Conv2dPaddingOptions{
@@ -104,7 +85,7 @@ type PadOptions struct {
 // Pad makes a tensor larger at the ends of its last dimensions: pad has how many elements go before
 // and after the last one, then before and after the one before it, and so on.
 func Pad(input gotorch.Tensor, pad []int64, opts ...PadOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	if opt.Mode == "" || opt.Mode == PadZeros {
 		opt.Mode = PadConstant
 	}
@@ -127,13 +108,13 @@ type MaxPool2dOptions struct {
 // MaxPool2d returns the largest element under each place of a window: (N, C, H, W) → (N, C, H', W'),
 // also without N. kernel has one element for both directions, or height and width.
 func MaxPool2d(input gotorch.Tensor, kernel []int64, opts ...MaxPool2dOptions) gotorch.Tensor {
-	return gotorch.MaxPool2d(input, kernel, gotorch.MaxPool2dOptions(option(opts)))
+	return gotorch.MaxPool2d(input, kernel, gotorch.MaxPool2dOptions(args.Option(opts)))
 }
 
 // MaxPool2dWithIndices is [MaxPool2d] that also returns where each element was: its place in its
 // flattened picture, an int64.
 func MaxPool2dWithIndices(input gotorch.Tensor, kernel []int64, opts ...MaxPool2dOptions) (largest, indices gotorch.Tensor) {
-	return gotorch.MaxPool2dWithIndices(input, kernel, gotorch.MaxPool2dWithIndicesOptions(option(opts)))
+	return gotorch.MaxPool2dWithIndices(input, kernel, gotorch.MaxPool2dWithIndicesOptions(args.Option(opts)))
 }
 
 // ReLUOptions are the arguments of [ReLU] that have defaults.
@@ -143,7 +124,7 @@ type ReLUOptions struct {
 
 // ReLU replaces negative elements by zero; the shape stays.
 func ReLU(input gotorch.Tensor, opts ...ReLUOptions) gotorch.Tensor {
-	if option(opts).InPlace {
+	if args.Option(opts).InPlace {
 		return input.ReLU_()
 	}
 	return input.ReLU()
@@ -159,9 +140,9 @@ type DropoutOptions struct {
 // between 0 and 1.
 func Dropout(input gotorch.Tensor, p float64, training bool, opts ...DropoutOptions) gotorch.Tensor {
 	if !(p >= 0 && p <= 1) {
-		panic(valueError("functional.Dropout", "dropout probability has to be between 0 and 1, but got %v", p))
+		panic(args.ValueError("functional.Dropout", "dropout probability has to be between 0 and 1, but got %v", p))
 	}
-	if option(opts).InPlace {
+	if args.Option(opts).InPlace {
 		return gotorch.Dropout_(input, p, training)
 	}
 	return gotorch.Dropout(input, p, training)
@@ -183,8 +164,8 @@ type BatchNormOptions struct {
 // channel to train by, or if Eps is negative (in training: not positive).
 func BatchNorm(input gotorch.Tensor, opts ...BatchNormOptions) gotorch.Tensor {
 	const op = "functional.BatchNorm"
-	opt := option(opts)
-	eps := or(opt.Eps, 1e-5)
+	opt := args.Option(opts)
+	eps := args.Or(opt.Eps, 1e-5)
 	if opt.Training {
 		shape := input.Shape()
 		if len(shape) > 0 {
@@ -193,17 +174,17 @@ func BatchNorm(input gotorch.Tensor, opts ...BatchNormOptions) gotorch.Tensor {
 				values *= n
 			}
 			if values == 1 {
-				panic(valueError(op, "expected more than 1 value per channel when training, got input size %v", shape))
+				panic(args.ValueError(op, "expected more than 1 value per channel when training, got input size %v", shape))
 			}
 		}
 		if eps <= 0 {
-			panic(valueError(op, "eps must be positive during training, but got %v", eps))
+			panic(args.ValueError(op, "eps must be positive during training, but got %v", eps))
 		}
 	} else if eps < 0 {
-		panic(valueError(op, "eps must be non-negative, but got %v", eps))
+		panic(args.ValueError(op, "eps must be non-negative, but got %v", eps))
 	}
 	return gotorch.BatchNorm(input, opt.Weight, opt.Bias, opt.RunningMean, opt.RunningVar, opt.Training,
-		or(opt.Momentum, 0.1), eps, gotorch.CuDNN.Enabled())
+		args.Or(opt.Momentum, 0.1), eps, gotorch.CuDNN.Enabled())
 }
 
 // SoftmaxOptions are the arguments of [Softmax] and [LogSoftmax] that have defaults.
@@ -214,10 +195,10 @@ type SoftmaxOptions struct {
 // Softmax returns positive numbers in proportion to the exponential of input's that sum to 1 along
 // dim; the shape stays.
 func Softmax(input gotorch.Tensor, dim int64, opts ...SoftmaxOptions) gotorch.Tensor {
-	return gotorch.Softmax(input, dim, gotorch.SoftmaxOptions(option(opts)))
+	return gotorch.Softmax(input, dim, gotorch.SoftmaxOptions(args.Option(opts)))
 }
 
 // LogSoftmax returns the logarithm of [Softmax], without the loss of precision of both together.
 func LogSoftmax(input gotorch.Tensor, dim int64, opts ...SoftmaxOptions) gotorch.Tensor {
-	return gotorch.LogSoftmax(input, dim, gotorch.LogSoftmaxOptions(option(opts)))
+	return gotorch.LogSoftmax(input, dim, gotorch.LogSoftmaxOptions(args.Option(opts)))
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // Reduction is what a loss makes of the losses of all elements.
@@ -19,7 +20,7 @@ const (
 // code returns the number that libtorch has for r.
 func (r Reduction) code(op string) *int64 {
 	if r < 0 || int(r) >= len(reductionCodes) {
-		panic(valueError(op, "%d is no reduction: it may be Mean, Sum or None", r))
+		panic(args.ValueError(op, "%d is no reduction: it may be Mean, Sum or None", r))
 	}
 	return &reductionCodes[r]
 }
@@ -38,7 +39,7 @@ type CrossEntropyOptions struct {
 // (N, C) or (N, C, *) or (C), target the classes as int64, of the same shape without C, or the
 // probability of each class, of the same shape.
 func CrossEntropy(input, target gotorch.Tensor, opts ...CrossEntropyOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	return gotorch.CrossEntropyLoss(input, target, gotorch.CrossEntropyLossOptions{
 		Weight: opt.Weight, Reduction: opt.Reduction.code("functional.CrossEntropy"), IgnoreIndex: opt.IgnoreIndex,
 		LabelSmoothing: opt.LabelSmoothing})
@@ -54,7 +55,7 @@ type NLLLossOptions struct {
 // NLLLoss is [CrossEntropy] for the logarithms of probabilities, as [LogSoftmax] makes them, and
 // classes as targets.
 func NLLLoss(input, target gotorch.Tensor, opts ...NLLLossOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	return gotorch.NLLLossND(input, target, gotorch.NLLLossNDOptions{
 		Weight: opt.Weight, Reduction: opt.Reduction.code("functional.NLLLoss"), IgnoreIndex: opt.IgnoreIndex})
 }
@@ -70,17 +71,17 @@ type MSELossOptions struct {
 // warns of: they would be broadcast, and that is rarely meant.
 func MSELoss(input, target gotorch.Tensor, opts ...MSELossOptions) gotorch.Tensor {
 	const op = "functional.MSELoss"
-	opt := option(opts)
+	opt := args.Option(opts)
 	code := opt.Reduction.code(op)
 	shape := input.Shape()
 	if !slices.Equal(shape, target.Shape()) {
-		panic(valueError(op, "input and target must have the same shape, got %v and %v", shape, target.Shape()))
+		panic(args.ValueError(op, "input and target must have the same shape, got %v and %v", shape, target.Shape()))
 	}
 	if !opt.Weight.Defined() {
 		return gotorch.MSELoss(input, target, gotorch.MSELossOptions{Reduction: code})
 	}
 	if !slices.Equal(shape, opt.Weight.Shape()) {
-		panic(valueError(op, "weight and input must have the same shape, got %v and %v", opt.Weight.Shape(), shape))
+		panic(args.ValueError(op, "weight and input must have the same shape, got %v and %v", opt.Weight.Shape(), shape))
 	}
 	losses := input.Sub(target).Pow(2).Mul(opt.Weight)
 	switch opt.Reduction {

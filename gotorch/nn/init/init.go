@@ -12,10 +12,10 @@
 package nninit
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // Nonlinearity is what follows a layer, which decides by how much its weights should be larger.
@@ -52,7 +52,7 @@ func CalculateGain(n Nonlinearity, slope ...float64) float64 {
 	case SELU:
 		return 3.0 / 4
 	}
-	panic(valueError("nninit.CalculateGain", "unsupported nonlinearity %q", n))
+	panic(args.ValueError("nninit.CalculateGain", "unsupported nonlinearity %q", n))
 }
 
 // Fans returns how many inputs each output of a layer with weight w has, and how many outputs each
@@ -60,32 +60,13 @@ func CalculateGain(n Nonlinearity, slope ...float64) float64 {
 func Fans(w gotorch.Tensor) (in, out int64) {
 	shape := w.Shape()
 	if len(shape) < 2 {
-		panic(valueError("nninit.Fans", "fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, got shape %v", shape))
+		panic(args.ValueError("nninit.Fans", "fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, got shape %v", shape))
 	}
 	in, out = shape[1], shape[0]
 	for _, n := range shape[2:] {
 		in, out = in*n, out*n
 	}
 	return in, out
-}
-
-func valueError(op, format string, args ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, args...)}
-}
-
-// option returns the options that a function was given, or the zero ones.
-func option[O any](opts []O) (opt O) {
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	return opt
-}
-
-func or[T any](p *T, value T) T {
-	if p == nil {
-		return value
-	}
-	return *p
 }
 
 // inPlace runs fill without recording a graph, and returns t.
@@ -103,7 +84,7 @@ type UniformOptions struct {
 
 // Uniform_ fills t with numbers that are uniform between From and To.
 func Uniform_(t gotorch.Tensor, opts ...UniformOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	return inPlace(t, func() { t.Uniform_(gotorch.UniformOptions{From: opt.From, To: opt.To, Generator: opt.Generator}) })
 }
 
@@ -116,7 +97,7 @@ type NormalOptions struct {
 
 // Normal_ fills t with numbers from a normal distribution.
 func Normal_(t gotorch.Tensor, opts ...NormalOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	return inPlace(t, func() { t.Normal_(gotorch.Normal_Options{Mean: opt.Mean, Std: opt.Std, Generator: opt.Generator}) })
 }
 
@@ -131,8 +112,8 @@ type TruncNormalOptions struct {
 
 // TruncNormal_ fills t with numbers from a normal distribution that lie between A and B.
 func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
-	opt := option(opts)
-	mean, std, a, b := opt.Mean, or(opt.Std, 1), or(opt.A, -2), or(opt.B, 2)
+	opt := args.Option(opts)
+	mean, std, a, b := opt.Mean, args.Or(opt.Std, 1), args.Or(opt.A, -2), args.Or(opt.B, 2)
 	if t.Device() == gotorch.Meta {
 		return t
 	}
@@ -205,7 +186,7 @@ func Zeros_(t gotorch.Tensor) gotorch.Tensor { return inPlace(t, func() { t.Zero
 // Eye_ makes t the identity. It panics with a ValueError if t has not 2 dimensions.
 func Eye_(t gotorch.Tensor) gotorch.Tensor {
 	if t.Dim() != 2 {
-		panic(valueError("nninit.Eye_", "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
+		panic(args.ValueError("nninit.Eye_", "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
 	}
 	return inPlace(t, func() { gotorch.EyeMOut(t.Size(0), t.Size(1), t) })
 }
@@ -219,13 +200,13 @@ type DiracOptions struct {
 // has outputs for. It panics with a ValueError if t has not 3, 4 or 5 dimensions, or if its first one
 // is no multiple of Groups.
 func Dirac_(t gotorch.Tensor, opts ...DiracOptions) gotorch.Tensor {
-	groups := max(1, option(opts).Groups)
+	groups := max(1, args.Option(opts).Groups)
 	shape := t.Shape()
 	if len(shape) < 3 || len(shape) > 5 {
-		panic(valueError("nninit.Dirac_", "only tensors with 3, 4, or 5 dimensions are supported, got shape %v", shape))
+		panic(args.ValueError("nninit.Dirac_", "only tensors with 3, 4, or 5 dimensions are supported, got shape %v", shape))
 	}
 	if shape[0]%groups != 0 {
-		panic(valueError("nninit.Dirac_", "dim 0 must be divisible by groups, got %d and %d", shape[0], groups))
+		panic(args.ValueError("nninit.Dirac_", "dim 0 must be divisible by groups, got %d and %d", shape[0], groups))
 	}
 	perGroup := shape[0] / groups
 	return inPlace(t, func() {
@@ -250,20 +231,20 @@ type XavierOptions struct {
 
 func (o XavierOptions) std(t gotorch.Tensor) float64 {
 	in, out := Fans(t)
-	return or(o.Gain, 1) * math.Sqrt(2/float64(in+out))
+	return args.Or(o.Gain, 1) * math.Sqrt(2/float64(in+out))
 }
 
 // XavierUniform_ fills t with uniform numbers of the deviation that keeps signals as they are in both
 // directions. It panics with a ValueError if t has fewer than 2 dimensions.
 func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	bound := math.Sqrt(3) * opt.std(t)
 	return Uniform_(t, UniformOptions{From: -bound, To: &bound, Generator: opt.Generator})
 }
 
 // XavierNormal_ is [XavierUniform_] with a normal distribution.
 func XavierNormal_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	std := opt.std(t)
 	return Normal_(t, NormalOptions{Std: &std, Generator: opt.Generator})
 }
@@ -293,7 +274,7 @@ func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	if t.Numel() == 0 {
 		return t
 	}
-	opt := option(opts)
+	opt := args.Option(opts)
 	bound := math.Sqrt(3) * opt.std(t)
 	return Uniform_(t, UniformOptions{From: -bound, To: &bound, Generator: opt.Generator})
 }
@@ -303,7 +284,7 @@ func KaimingNormal_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	if t.Numel() == 0 {
 		return t
 	}
-	opt := option(opts)
+	opt := args.Option(opts)
 	std := opt.std(t)
 	return Normal_(t, NormalOptions{Std: &std, Generator: opt.Generator})
 }
@@ -317,9 +298,9 @@ type OrthogonalOptions struct {
 // Orthogonal_ makes t, seen as a matrix with as many rows as its first dimension, a random orthogonal
 // one times Gain. It panics with a ValueError if t has fewer than 2 dimensions.
 func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	if t.Dim() < 2 {
-		panic(valueError("nninit.Orthogonal_", "only tensors with 2 or more dimensions are supported, got shape %v", t.Shape()))
+		panic(args.ValueError("nninit.Orthogonal_", "only tensors with 2 or more dimensions are supported, got shape %v", t.Shape()))
 	}
 	if t.Numel() == 0 {
 		return t
@@ -339,7 +320,7 @@ func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 			q = q.Transpose(0, 1)
 		}
 		t.Copy_(q.Reshape(t.Shape()))
-		t.MulScalar_(or(opt.Gain, 1))
+		t.MulScalar_(args.Or(opt.Gain, 1))
 	})
 }
 
@@ -352,14 +333,14 @@ type SparseOptions struct {
 // Sparse_ fills t from a normal distribution, and then the part sparsity of each column with zeros. It
 // panics with a ValueError if t has not 2 dimensions.
 func Sparse_(t gotorch.Tensor, sparsity float64, opts ...SparseOptions) gotorch.Tensor {
-	opt := option(opts)
+	opt := args.Option(opts)
 	if t.Dim() != 2 {
-		panic(valueError("nninit.Sparse_", "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
+		panic(args.ValueError("nninit.Sparse_", "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
 	}
 	rows, columns := t.Size(0), t.Size(1)
 	zeros := int64(math.Ceil(sparsity * float64(rows)))
 	return inPlace(t, func() {
-		std := or(opt.Std, 0.01)
+		std := args.Or(opt.Std, 0.01)
 		t.Normal_(gotorch.Normal_Options{Std: &std, Generator: opt.Generator})
 		for column := range columns {
 			places := gotorch.Randperm(rows).Narrow(0, 0, min(zeros, rows))
