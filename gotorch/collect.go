@@ -26,7 +26,7 @@ import (
 // large one collects when the tensors' memory has doubled.
 const (
 	handleBytes = 400
-	minBound    = 1 << 20
+	minBound    = 8 << 20
 	maxBound    = 64 << 20 // or the footprint, where that is more
 	timeShare   = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
@@ -49,7 +49,7 @@ var growth = struct {
 }{}
 
 func init() {
-	growth.bound.Store(4 << 20)
+	growth.bound.Store(minBound)
 	rebase(0)
 }
 

@@ -1,0 +1,36 @@
+"""The exceptions of the graph compiler.
+
+Each is also the built-in exception that a reader of Python expects, so that `except TypeError`
+catches what is one. Messages name the op, the variable and both sides of what disagrees.
+"""
+
+from __future__ import annotations
+
+
+class BridgeError(Exception):
+    """What every exception of this package derives from."""
+
+
+class BridgeTypeError(BridgeError, TypeError):
+    """A value or a variable has another type than is required."""
+
+
+class BridgeValueError(BridgeError, ValueError):
+    """A value of the right type that is not allowed."""
+
+
+class MissingMethodError(BridgeError, NotImplementedError):
+    """An Op or a Type lacks a method that is needed: `grad`, `perform`, `c_code` and so on."""
+
+
+class InconsistencyError(BridgeError, ValueError):
+    """A graph that no order of its nodes can compute, for instance one that destroys a value
+    twice."""
+
+
+class ContractError(BridgeError, AssertionError):
+    """An Op or a Type does other than it declares; debug mode raises it."""
+
+
+class CompileError(BridgeError, RuntimeError):
+    """The C compiler refused the code of a graph."""

@@ -1,0 +1,159 @@
+"""What graphs are made of: variables, constants and the nodes that apply ops to them.
+
+Nothing here recurses: a graph may be a chain of ten thousand nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BridgeTypeError
+
+if TYPE_CHECKING:
+    from ..ops.op import Op
+    from ..types.base import Type
+
+
+class Variable:
+    """A value in a graph: an input, a constant, or output `index` of the node `owner`."""
+
+    def __init__(
+        self,
+        type: Type,
+        owner: Apply | None = None,
+        index: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise BridgeTypeError(f"a variable's name is a string, not {name!r}")
+        self.type = type
+        self.owner = owner
+        self.index = index
+        self.name = name
+
+    def clone(self) -> Variable:
+        """Returns an input of the same type and name."""
+        return Variable(self.type, name=self.name)
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        if self.owner is not None:
+            number = f".{self.index}" if len(self.owner.outputs) > 1 else ""
+            return f"{self.owner.op}{number}"
+        return f"<{self.type}>"
+
+    __repr__ = __str__
+
+
+class Constant(Variable):
+    """A variable whose value is known. The value must not be changed."""
+
+    def __init__(self, type: Type, data: Any, name: str | None = None) -> None:
+        super().__init__(type, name=name)
+        self.data = data
+
+    def clone(self) -> Constant:
+        return Constant(self.type, self.data, name=self.name)
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        text = " ".join(repr(self.data).split())
+        return text if len(text) <= 40 else f"{text[:37]}..."
+
+    __repr__ = __str__
+
+
+class Apply:
+    """The application of an op to inputs. It owns its outputs."""
+
+    def __init__(self, op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
+        for kind, variables in (("input", inputs), ("output", outputs)):
+            for i, v in enumerate(variables):
+                if not isinstance(v, Variable):
+                    raise BridgeTypeError(f"{kind} {i} of {op} is no Variable: {v!r}")
+        self.op = op
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        for i, v in enumerate(self.outputs):
+            if v.owner is not None and v.owner is not self:
+                raise BridgeTypeError(f"output {i} of {op} is an output of {v.owner.op} already")
+            v.owner, v.index = self, i
+
+    def clone(self, inputs: Sequence[Variable] | None = None) -> Apply:
+        """Returns the same application with new outputs, to other inputs if given."""
+        outputs = [Variable(v.type, name=v.name) for v in self.outputs]
+        return Apply(self.op, self.inputs if inputs is None else inputs, outputs)
+
+    def __str__(self) -> str:
+        return f"{self.op}({', '.join(map(str, self.inputs))})"
+
+    __repr__ = __str__
+
+
+def ancestors(outputs: Iterable[Variable], stop: Iterable[Variable] = ()) -> Iterator[Variable]:
+    """Yields every variable that the outputs depend on, themselves included, once; it does not go
+    beyond those of `stop`."""
+    seen: set[Variable] = set()
+    border = set(stop)
+    pending = list(outputs)[::-1]
+    while pending:
+        v = pending.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        yield v
+        if v.owner is not None and v not in border:
+            pending.extend(reversed(v.owner.inputs))
+
+
+def graph_inputs(outputs: Iterable[Variable]) -> list[Variable]:
+    """The variables without an owner that the outputs depend on, constants too, in the order in
+    which they are met."""
+    return [v for v in ancestors(outputs) if v.owner is None]
+
+
+def toposort(outputs: Iterable[Variable], inputs: Iterable[Variable] = ()) -> list[Apply]:
+    """The nodes that lead from inputs to outputs, each after those that it needs. The order
+    depends on the graph only."""
+    border = set(inputs)
+    done: set[Apply] = set()
+    order: list[Apply] = []
+    for out in outputs:
+        if out.owner is None or out in border:
+            continue
+        pending: list[tuple[Apply, int]] = [(out.owner, 0)]
+        while pending:
+            node, i = pending.pop()
+            if node in done:
+                continue
+            while i < len(node.inputs):
+                v = node.inputs[i]
+                i += 1
+                if v.owner is not None and v not in border and v.owner not in done:
+                    pending.append((node, i))
+                    pending.append((v.owner, 0))
+                    break
+            else:
+                done.add(node)
+                order.append(node)
+    return order
+
+
+def clone_graph(
+    inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable], dict[Variable, Variable]]:
+    """Copies the graph between inputs and outputs. Returns the copies of both, and what became of
+    each variable. Constants are shared."""
+    became: dict[Variable, Variable] = {v: v.clone() for v in inputs}
+    for node in toposort(outputs, inputs):
+        for v in node.inputs:
+            if v.owner is None:
+                became.setdefault(v, v)
+        copied = node.clone([became[v] for v in node.inputs])
+        became.update(zip(node.outputs, copied.outputs, strict=True))
+    for v in outputs:
+        became.setdefault(v, v)
+    return [became[v] for v in inputs], [became[v] for v in outputs], became

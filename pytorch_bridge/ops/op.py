@@ -1,0 +1,167 @@
+"""What an op is: a computation that a graph's nodes apply.
+
+What an op is parametrised with is not in the graph: two nodes are the same computation when their
+ops are equal and their inputs have equal types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import BridgeTypeError, MissingMethodError
+from ..graph.basic import Apply, Variable
+from ..types.base import Sub, Type
+
+Storage = list[Any]  # one element: an output's old value, or None
+
+
+def parameter_key(value: Any) -> Any:
+    """A key that tells apart what Python calls equal: 1, 1.0 and True; 0.0 and -0.0."""
+    if isinstance(value, (list, tuple)):
+        return (type(value), tuple(map(parameter_key, value)))
+    if isinstance(value, dict):
+        return (dict, tuple((k, parameter_key(v)) for k, v in value.items()))
+    if isinstance(value, (bool, int, float, complex)):
+        return (type(value), repr(value))
+    return value
+
+
+class Op:
+    """A computation. A subclass defines `make_node` (or `itypes` and `otypes`), and `perform` or
+    `c_code` or both.
+
+    `__props__` names the attributes that are its parameters: two ops of one class with equal
+    parameters are then equal. Without it, an op equals itself only.
+    """
+
+    __props__: tuple[str, ...] | None = None
+    itypes: Sequence[Type] | None = None
+    otypes: Sequence[Type] | None = None
+
+    # What shares memory: the output's index to those of the inputs that it may be a view of, or
+    # that it is made in. The key None of destroy_map has the inputs that are destroyed otherwise.
+    view_map: Mapping[int, Sequence[int]] = MappingProxyType({})
+    destroy_map: Mapping[int | None, Sequence[int]] = MappingProxyType({})
+
+    default_output: int | None = None  # the one that a call returns, where others are hidden
+    check_input = True  # False: this op does not need the checks of its inputs' c_extract
+    random = False  # True: each application is its own, never merged or computed beforehand
+
+    def _parameters(self) -> tuple[Any, ...] | None:
+        if self.__props__ is None:
+            return None
+        return tuple(parameter_key(getattr(self, p)) for p in self.__props__)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        mine = self._parameters()
+        if mine is None or type(self) is not type(other):
+            return False
+        assert isinstance(other, Op)
+        return mine == other._parameters()
+
+    def __hash__(self) -> int:
+        mine = self._parameters()
+        return object.__hash__(self) if mine is None else hash((type(self), mine))
+
+    def __str__(self) -> str:
+        name = getattr(self, "name", None) or type(self).__name__
+        if not self.__props__:
+            return str(name)
+        return f"{name}{{{', '.join(f'{p}={getattr(self, p)!r}' for p in self.__props__)}}}"
+
+    __repr__ = __str__
+
+    # In the graph
+    def make_node(self, *inputs: Any) -> Apply:
+        """Returns the application to inputs, which it checks; what is no variable is made a
+        constant. It may look at the types of the inputs, not at what computed them."""
+        if self.itypes is None or self.otypes is None:
+            raise MissingMethodError(f"{self} defines neither make_node nor itypes and otypes")
+        if len(inputs) != len(self.itypes):
+            raise BridgeTypeError(f"{self} takes {len(self.itypes)} inputs, got {len(inputs)}")
+        variables = [t.filter_variable(v) for t, v in zip(self.itypes, inputs, strict=True)]
+        return Apply(self, variables, [t() for t in self.otypes])
+
+    def __call__(self, *inputs: Any, name: str | None = None) -> Any:
+        """The output of an application: a variable, or a list where there are several."""
+        node = self.make_node(*inputs)
+        if name is not None:
+            if len(node.outputs) != 1 and self.default_output is None:
+                raise BridgeTypeError(f"{self} has {len(node.outputs)} outputs: name them apart")
+            node.outputs[self.default_output or 0].name = name
+        if self.default_output is not None:
+            return node.outputs[self.default_output]
+        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        """One gradient per input, None where the op is not differentiable in that one."""
+        raise MissingMethodError(f"{self} has no gradient: {type(self).__name__} lacks grad")
+
+    # In Python
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        """Computes the outputs into output_storage: lists of one element, which holds an old
+        value that may be used again, or None."""
+        raise MissingMethodError(
+            f"{self} cannot be run in Python: {type(self).__name__} lacks perform"
+        )
+
+    # In C
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        """C that computes the outputs' variables from the inputs'. `name` is unique to the node.
+        MissingMethodError (a NotImplementedError): this node runs `perform`."""
+        raise MissingMethodError(f"{self} has no C code: {type(self).__name__} lacks c_code")
+
+    def c_code_cleanup(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        """C that runs after c_code, also where it failed."""
+        return ""
+
+    def c_support_code_apply(self, node: Apply, name: str) -> str:
+        """Functions for this node alone."""
+        return ""
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        """Whether c_code uses the Python interpreter; what does not lets other threads run."""
+        return True
+
+    def c_headers(self) -> Sequence[str]:
+        return []
+
+    def c_header_dirs(self) -> Sequence[str]:
+        return []
+
+    def c_libraries(self) -> Sequence[str]:
+        return []
+
+    def c_lib_dirs(self) -> Sequence[str]:
+        return []
+
+    def c_compile_args(self) -> Sequence[str]:
+        return []
+
+    def c_no_compile_args(self) -> Sequence[str]:
+        return []
+
+    def c_compiler(self) -> str | None:
+        return None
+
+    def c_support_code(self) -> str | Sequence[str]:
+        return []
+
+    def c_init_code(self) -> str | Sequence[str]:
+        return []
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        """Changes with the C code; () means that the code may be cached for this process only."""
+        return ()

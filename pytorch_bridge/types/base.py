@@ -1,0 +1,260 @@
+"""What a type of values is, in Python (`Type`) and in C (`CType`).
+
+A `Type` is a set of constraints on values: it makes variables that stand for such values in a
+graph, and filters the values that are given for them. A `CType` knows besides how its values look
+in C: how they are declared, taken from Python, given back and cleaned up.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
+
+if TYPE_CHECKING:
+    from ..graph.basic import Constant, Variable
+
+Sub = dict[str, str]  # bits of C for a fragment: sub["fail"] leaves it after an error
+
+
+class Type:
+    """A set of constraints on values. Only `filter` must be defined by a subclass."""
+
+    def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+        """Returns value as this type has it.
+
+        With `strict`, the very same object or TypeError. Without, value may be converted;
+        where that loses information it takes `allow_downcast=True`, else TypeError.
+        """
+        raise MissingMethodError(f"{type(self).__name__} does not define filter")
+
+    # A subclass may define `filter_inplace(value, storage, strict=False, allow_downcast=None)`,
+    # which is then called instead of `filter` where an old value's memory can be used again.
+
+    def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
+        """Returns a variable for `other` that fits this type: `other` itself where its type is
+        this one or narrower, else a conversion. TypeError where there is none."""
+        from ..graph.basic import Constant, Variable
+
+        if not isinstance(other, Variable):
+            other = Constant(self, self.filter(other))
+        if other.type != self and not self.is_super(other.type):
+            converted = self.convert_variable(other) if allow_convert else None
+            if converted is None:
+                raise BridgeTypeError(
+                    f"expected a variable of type {self}, got {other} of type {other.type}, "
+                    "which cannot be converted"
+                )
+            other = converted
+        return other
+
+    def convert_variable(self, var: Variable) -> Variable | None:
+        """Returns var as a variable of this type, perhaps by an op that checks at run time, or
+        None where that is impossible."""
+        if self == var.type or self.is_super(var.type):
+            return var
+        return None
+
+    def is_valid_value(self, value: Any) -> bool:
+        """Whether strict `filter` takes value."""
+        try:
+            self.filter(value, strict=True)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    def in_same_class(self, otype: Type) -> bool | None:
+        """Whether otype belongs to the same class of types; by default only an equal one does."""
+        return self == otype
+
+    def is_super(self, otype: Type) -> bool | None:
+        """True if every value of otype is one of this type; None if that cannot be told."""
+        return True if self == otype else None
+
+    def values_eq(self, a: Any, b: Any) -> bool:
+        """Whether two values are equal."""
+        return a == b
+
+    def values_eq_approx(self, a: Any, b: Any) -> bool:
+        """Whether two values are equal up to rounding."""
+        return self.values_eq(a, b)
+
+    def make_variable(self, name: str | None = None) -> Variable:
+        """Returns a variable of this type."""
+        from ..graph.basic import Variable
+
+        return Variable(self, name=name)
+
+    def make_constant(self, value: Any, name: str | None = None) -> Constant:
+        """Returns a constant of this type; value goes through `filter`."""
+        from ..graph.basic import Constant
+
+        return Constant(self, self.filter(value), name=name)
+
+    def __call__(self, name: str | None = None) -> Variable:
+        return self.make_variable(name)
+
+    def clone(self, *args: Any, **kwargs: Any) -> Type:
+        """Returns a copy with what is given replaced. Subclasses with parameters override it."""
+        if args or kwargs:
+            return type(self)(*args, **kwargs)
+        return copy.copy(self)
+
+    @staticmethod
+    def may_share_memory(a: Any, b: Any) -> bool:
+        """Whether two values could share memory. Debug mode finds undeclared aliases with it."""
+        return False
+
+    def get_shape_info(self, obj: Any) -> Any:
+        """What `get_size` needs to know of obj."""
+        raise MissingMethodError(f"{type(self).__name__} does not define get_shape_info")
+
+    def get_size(self, shape_info: Any) -> int:
+        """The bytes of data of an object, container not counted."""
+        raise MissingMethodError(f"{type(self).__name__} does not define get_size")
+
+
+class CType(Type):
+    """A type whose values have a form in C.
+
+    Each method returns C text. `name` is the C variable; what a type declares must have it in its
+    name. `sub["fail"]` is what leaves after an error has been set. The Python object that belongs
+    to the variable is `py_<name>`, which the linker declares.
+    """
+
+    def _missing(self, method: str) -> MissingMethodError:
+        return MissingMethodError(f"{type(self).__name__} has no C code: it lacks {method}")
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        """Declares the variables for `name`."""
+        raise self._missing("c_declare")
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        """Initialises what c_declare declared, for a temporary or an output."""
+        raise self._missing("c_init")
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        """Fills the variables from py_<name>, a borrowed reference; checks it if check_input."""
+        raise self._missing("c_extract")
+
+    def c_extract_out(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        """Fills an output's variables from an old value in py_<name>, which may be None."""
+        return (
+            f"if (py_{name} == Py_None) {{\n{self.c_init(name, sub)}\n}} else {{\n"
+            f"{self.c_extract(name, sub, check_input)}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        """Puts the value into py_<name>, giving up the reference that was there."""
+        raise self._missing("c_sync")
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        """Frees what the variables hold. It runs after a failure as well, also after one in
+        c_extract itself."""
+        return ""
+
+    def c_literal(self, value: Any) -> str | None:
+        """A C expression for a constant value, or None where it has none and is passed in."""
+        return None
+
+    def c_headers(self) -> Sequence[str]:
+        return []
+
+    def c_header_dirs(self) -> Sequence[str]:
+        return []
+
+    def c_libraries(self) -> Sequence[str]:
+        return []
+
+    def c_lib_dirs(self) -> Sequence[str]:
+        return []
+
+    def c_compile_args(self) -> Sequence[str]:
+        return []
+
+    def c_no_compile_args(self) -> Sequence[str]:
+        return []
+
+    def c_compiler(self) -> str | None:
+        """The compiler that this type forces, or None."""
+        return None
+
+    def c_support_code(self) -> str | Sequence[str]:
+        return []
+
+    def c_init_code(self) -> str | Sequence[str]:
+        """What runs once, when the module is loaded."""
+        return []
+
+    def c_element_type(self) -> str:
+        """The C type of one element, "" where there is none."""
+        return ""
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        """Changes with the C code; () means that the code may be cached for this process only."""
+        return ()
+
+
+class Generic(CType):
+    """Any Python object. In C it is a PyObject pointer."""
+
+    def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+        return value
+
+    def is_super(self, otype: Type) -> bool | None:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self).__qualname__)
+
+    def __str__(self) -> str:
+        return "object"
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"PyObject *{name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return f"Py_INCREF(py_{name});\n{name} = py_{name};"
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return (
+            f"Py_XDECREF(py_{name});\npy_{name} = {name} ? {name} : Py_None;\nPy_INCREF(py_{name});"
+        )
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF({name});"
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
+generic = Generic()
+
+_transfers: list[Callable[[Variable, str], Variable | None]] = []
+
+
+def register_transfer(function: Callable[[Variable, str], Variable | None]) -> None:
+    """Adds a target for `transfer`. The function gets a variable and the target, and returns the
+    variable there, or None where it does not know the target."""
+    if function in _transfers:
+        raise BridgeValueError(f"{function!r} is registered already")
+    _transfers.append(function)
+
+
+def transfer(variable: Variable, target: str) -> Variable:
+    """Returns the variable on another target, by the first registered function that knows it."""
+    for function in _transfers:
+        moved = function(variable, target)
+        if moved is not None:
+            return moved
+    raise BridgeValueError(
+        f"no registered transfer knows the target {target!r}; register_transfer adds one"
+    )
