@@ -53,6 +53,7 @@ func TestErrorsArePyTorchs(t *testing.T) {
 	}
 }
 
+// Row D6: a zero Tensor is a typed panic that names op and argument.
 func TestMissingArguments(t *testing.T) {
 	a := gotorch.Ones([]int64{2})
 	var none gotorch.Tensor
@@ -100,6 +101,7 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// Row D7: MustNil frees the string, so 10^5 recovered panics leave resident memory flat.
 func TestRecoveredPanicsLeaveMemoryFlat(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
@@ -125,7 +127,7 @@ func TestRecoveredPanicsLeaveMemoryFlat(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// TestForeignExceptions calls operators of a third-party library that throw all sorts of things.
+// Row D11. TestForeignExceptions calls operators of a third-party library that throw all sorts of things.
 func TestForeignExceptions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles C++")

@@ -42,6 +42,7 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
+// Row D8: every result has a finaliser.
 func TestSmokeHandlesReturnToBaseAfterCollection(t *testing.T) {
 	a := gotorch.FromSlice([]float32{1, 2, 3, 4}, 2, 2)
 	base := live()

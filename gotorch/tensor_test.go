@@ -80,6 +80,7 @@ func TestTensorsWithoutMemory(t *testing.T) {
 	mustFail(t, gotorch.NotImplementedError, "", func() { sparse.Storage() })
 }
 
+// Row D6: methods work on a copied value.
 func TestTensorIsAValue(t *testing.T) {
 	x := gotorch.FromSlice([]float32{1})
 	y := x
