@@ -10,6 +10,9 @@ func Lent() int {
 	return len(lent.pins)
 }
 
+// Words returns how many words wait for the collector, with or without a live handle.
+func Words() int64 { return growth.words.Load() }
+
 // Causes returns how many panics of callbacks wait for the call that they end.
 func Causes() int {
 	panics.mutex.Lock()
