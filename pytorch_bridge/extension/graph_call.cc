@@ -1,0 +1,227 @@
+// graph_call.cc: loads compiled graphs and makes Python callables of them.
+//
+// Between a call's arguments and its results no Python runs: the callable has the vectorcall
+// protocol, and hands the array of arguments on to the graph's C function as it is.
+#include "graph_call.h"
+
+#include <dlfcn.h>
+#include <structmember.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "cgotorch.h"
+
+namespace pytorch_bridge {
+namespace {
+
+using Run = int (*)(pb_call *);
+using Load = int (*)(const pb_python *);
+
+// Libraries stay loaded: their code may be in use, and their c_init_code must run only once.
+std::map<std::string, Run> *loaded;
+
+// The graph's function in a library. Guarded by the GIL: c_init_code runs at most once.
+Run load(const char *path) {
+  if (loaded == nullptr) loaded = new std::map<std::string, Run>;
+  const auto known = loaded->find(path);
+  if (known != loaded->end()) return known->second;
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    PyErr_Format(PyExc_ImportError, "the compiled graph cannot be loaded: %s", dlerror());
+    return nullptr;
+  }
+  const auto init = reinterpret_cast<Load>(dlsym(library, "pb_graph_load"));
+  const auto run = reinterpret_cast<Run>(dlsym(library, "pb_graph"));
+  if (init == nullptr || run == nullptr) {
+    PyErr_Format(PyExc_ImportError, "%s is no compiled graph", path);
+    dlclose(library);
+    return nullptr;
+  }
+  if (init(&tensor_objects) != 0) {
+    if (PyErr_Occurred() == nullptr) {
+      PyErr_Format(PyExc_RuntimeError, "the c_init_code in %s failed without saying why", path);
+    }
+    return nullptr;
+  }
+  (*loaded)[path] = run;
+  return run;
+}
+
+struct Graph {
+  PyObject_HEAD;
+  vectorcallfunc vectorcall;
+  Run run;
+  Py_ssize_t n_inputs;
+  Py_ssize_t n_outputs;
+  PyObject *constants;  // a tuple
+  PyObject *explain;    // (place, message or None, exception or None) -> exception
+  PyObject *weakrefs;
+};
+
+// The exception in flight, or None.
+PyObject *take_exception() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (type == nullptr) Py_RETURN_NONE;
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return value;
+}
+
+// Raises what `explain` makes of a failure. It knows the graph; C knows the number of the place.
+void raise(Graph *self, int place, const char *error) {
+  PyObject *message = Py_NewRef(Py_None), *exception = take_exception();
+  if (error != nullptr) {
+    Py_SETREF(message, PyUnicode_DecodeUTF8(error, static_cast<Py_ssize_t>(strlen(error)),
+                                            "backslashreplace"));
+    FreeString(error);
+  }
+  PyObject *raised = nullptr;
+  if (message != nullptr) {
+    raised = PyObject_CallFunction(self->explain, "iOO", place, message, exception);
+  }
+  if (raised != nullptr) {
+    PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(raised)), raised);
+    Py_DECREF(raised);
+  }
+  Py_XDECREF(message);
+  Py_DECREF(exception);
+}
+
+PyObject *call(PyObject *object, PyObject *const *arguments, size_t flags, PyObject *names) {
+  auto *self = reinterpret_cast<Graph *>(object);
+  const Py_ssize_t n = PyVectorcall_NARGS(flags);
+  if (names != nullptr && PyTuple_GET_SIZE(names) > 0) {
+    PyErr_SetString(PyExc_TypeError, "a compiled graph takes its inputs by position");
+    return nullptr;
+  }
+  if (n != self->n_inputs) {
+    PyErr_Format(PyExc_TypeError, "the graph has %zd input%s, the call gives %zd", self->n_inputs,
+                 self->n_inputs == 1 ? "" : "s", n);
+    return nullptr;
+  }
+  constexpr Py_ssize_t kFew = 8;
+  PyObject *few[kFew], **outputs = few;
+  std::unique_ptr<PyObject *[]> many;
+  if (self->n_outputs > kFew) {
+    many.reset(new (std::nothrow) PyObject *[self->n_outputs]);
+    if (!many) return PyErr_NoMemory();
+    outputs = many.get();
+  }
+  pb_call c = {arguments, &PyTuple_GET_ITEM(self->constants, 0), outputs, nullptr};
+  const int place = self->run(&c);
+  if (place != 0) {
+    raise(self, place, c.error);
+    return nullptr;
+  }
+  if (PyErr_Occurred() != nullptr) {  // a c_sync that could not make its object
+    for (Py_ssize_t i = 0; i < self->n_outputs; i++) Py_XDECREF(outputs[i]);
+    raise(self, 0, nullptr);
+    return nullptr;
+  }
+  if (self->n_outputs == 1) return outputs[0];
+  PyObject *list = PyList_New(self->n_outputs);
+  for (Py_ssize_t i = 0; i < self->n_outputs; i++) {
+    if (list == nullptr) {
+      Py_XDECREF(outputs[i]);
+    } else {
+      PyList_SET_ITEM(list, i, outputs[i]);
+    }
+  }
+  return list;
+}
+
+PyObject *graph_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = {"path", "n_inputs", "n_outputs", "constants", "explain", nullptr};
+  const char *path;
+  Py_ssize_t n_inputs, n_outputs;
+  PyObject *constants, *explain;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "snnO!O:Graph", const_cast<char **>(names),
+                                   &path, &n_inputs, &n_outputs, &PyTuple_Type, &constants,
+                                   &explain)) {
+    return nullptr;
+  }
+  if (n_inputs < 0 || n_outputs < 0) {
+    PyErr_SetString(PyExc_ValueError, "Graph(): a negative number of inputs or outputs");
+    return nullptr;
+  }
+  const Run run = load(path);
+  if (run == nullptr) return nullptr;
+  auto *self = reinterpret_cast<Graph *>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = call;
+  self->run = run;
+  self->n_inputs = n_inputs;
+  self->n_outputs = n_outputs;
+  self->constants = Py_NewRef(constants);
+  self->explain = Py_NewRef(explain);
+  return reinterpret_cast<PyObject *>(self);
+}
+
+int graph_traverse(PyObject *object, visitproc visit, void *arg) {
+  auto *self = reinterpret_cast<Graph *>(object);
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->constants);
+  Py_VISIT(self->explain);
+  return 0;
+}
+
+int graph_clear(PyObject *object) {
+  auto *self = reinterpret_cast<Graph *>(object);
+  Py_CLEAR(self->constants);
+  Py_CLEAR(self->explain);
+  return 0;
+}
+
+void graph_dealloc(PyObject *object) {
+  auto *self = reinterpret_cast<Graph *>(object);
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
+  graph_clear(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Graph, vectorcall), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Graph, weakrefs), READONLY, nullptr},
+    {"n_inputs", T_PYSSIZET, offsetof(Graph, n_inputs), READONLY, nullptr},
+    {"n_outputs", T_PYSSIZET, offsetof(Graph, n_outputs), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_doc,
+     const_cast<char *>("Graph(path, n_inputs, n_outputs, constants, explain)\n--\n\n"
+                        "A compiled graph: takes its inputs by position, and returns its output, "
+                        "or a list where there are several or none.")},
+    {Py_tp_new, reinterpret_cast<void *>(graph_new)},
+    {Py_tp_call, reinterpret_cast<void *>(PyVectorcall_Call)},
+    {Py_tp_traverse, reinterpret_cast<void *>(graph_traverse)},
+    {Py_tp_clear, reinterpret_cast<void *>(graph_clear)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(graph_dealloc)},
+    {Py_tp_members, members},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"pytorch_bridge.extension.Graph", sizeof(Graph), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+
+}  // namespace
+
+bool add_graphs(PyObject *module) {
+  PyObject *type = PyType_FromSpec(&spec);
+  if (type == nullptr) return false;
+  const bool added = PyModule_AddObjectRef(module, "Graph", type) == 0;
+  Py_DECREF(type);
+  return added;
+}
+
+}  // namespace pytorch_bridge

@@ -1,0 +1,53 @@
+/* pb_graph.h: how Python calls a compiled graph. Included by the graph's generated code and by the
+ * extension. C99. */
+#ifndef PB_GRAPH_H
+#define PB_GRAPH_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is raised in a graph when its code fails; each library has both functions:
+ *
+ *     int pb_graph_load(const struct pb_python *python);
+ *     int pb_graph(struct pb_call *call);
+ */
+#define PB_EXPORT __attribute__((visibility("default")))
+
+struct cgotorch_tensor;
+
+/* What a graph needs from the extension, which alone knows torch's Python objects. */
+struct pb_python {
+  /* A new handle to the tensor in object; NULL with a TypeError set where it is no tensor, with a
+   * RuntimeError where it requires a gradient that would not be recorded. */
+  struct cgotorch_tensor *(*unwrap)(PyObject *object);
+  /* A new reference to the Python tensor of a handle, which stays the caller's; None for NULL. NULL
+   * with an exception set where there is no memory. */
+  PyObject *(*wrap)(struct cgotorch_tensor *t);
+};
+
+/* One call of a graph. */
+struct pb_call {
+  PyObject *const *inputs;    /* borrowed */
+  PyObject *const *constants; /* borrowed: constants, and the functions of nodes without C code */
+  PyObject **outputs;         /* filled on success, each a new reference */
+  const char *error; /* after a failure: a message of the C ABI, to be freed, or NULL where a Python
+                        exception is set */
+};
+
+/* Runs once, when the library is loaded: the c_init_code of types and ops. -1 with an exception set
+ * on failure. */
+PB_EXPORT int pb_graph_load(const struct pb_python *python);
+
+/* Runs the graph; needs the GIL. 0, or the number of the place in the graph that failed; then no
+ * output is filled. */
+PB_EXPORT int pb_graph(struct pb_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,41 @@
+// tensor_object.cc: torch's Python tensors for compiled graphs, which know only handles.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "cgotorch.h"
+#include "graph_call.h"
+
+namespace pytorch_bridge {
+namespace {
+
+::Tensor unwrap(PyObject *object) {
+  if (!THPVariable_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "expected a torch.Tensor, got %s", Py_TYPE(object)->tp_name);
+    return nullptr;
+  }
+  const at::Tensor &tensor = THPVariable_Unpack(object);
+  if (at::GradMode::is_enabled() && tensor.requires_grad()) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "a compiled graph records no gradient, and this tensor requires one: pass "
+                    "tensor.detach(), call under torch.no_grad(), or compile pb.grad");
+    return nullptr;
+  }
+  return RetainTensor(reinterpret_cast<::Tensor>(tensor.unsafeGetTensorImpl()));
+}
+
+PyObject *wrap(::Tensor t) {
+  if (t == nullptr) return Py_NewRef(Py_None);
+  try {
+    // The bits of a handle are those of an at::Tensor, see internal.h.
+    return THPVariable_Wrap(reinterpret_cast<const at::Tensor &>(t));
+  } catch (const std::exception &e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+const pb_python tensor_objects = {unwrap, wrap};
+
+}  // namespace pytorch_bridge
