@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <sstream>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -148,12 +149,13 @@ class PreHook : public ag::FunctionPreHook {
   ag::variable_list operator()(const ag::variable_list &grads) override {
     ag::variable_list out = grads;
     at::Tensor &grad = out.at(output);
-    if (!grad.defined()) return out;
     for (const auto &hook : hooks->snapshot()) {
       Tensor result = nullptr;
       check(hook->fn(hook->data, borrow(grad), &result));
       if (result == nullptr) continue;
       at::Tensor replacement = take(result);
+      if (!grad.defined())
+        check(make_error("RuntimeError", "can't replace a None gradient with a non-None value"));
       ag::check_variable_result(grad, replacement, "");
       grad = std::move(replacement);
     }
@@ -388,8 +390,10 @@ class Trace : public ag::AnomalyMetadata {
   NodePtr parent_;
 };
 
-// The engine, with records as above. There must never be two in a process, for libtorch starts the
-// threads of one only. So it is put in place when this library is loaded, before the first pass.
+// The engine, with records as above. There must never be two in a process: libtorch starts the
+// threads of the first that runs, and in any other a pass that is nested deeper than 60 times looks
+// for threads that are not there, and crashes. So it is put in place when this library is loaded,
+// before the first pass.
 class TracingEngine : public ag::Engine {
  public:
   static ag::Engine &get() {
@@ -400,11 +404,17 @@ class TracingEngine : public ag::Engine {
   std::unique_ptr<ag::AnomalyMetadata> make_anomaly_metadata() override {
     return std::make_unique<Trace>();
   }
+  // Starts the threads of devices that were not there when the engine's threads were started. Not
+  // by start_device_threads again: that also exchanges the pool of threads for deep recursion,
+  // which passes of other threads may be using. The queues of devices they do not use yet.
   void devices_added() {
     initialize_device_threads_pool();  // does nothing where the threads have been started
     const c10::impl::VirtualGuardImpl cuda(at::DeviceType::CUDA);
-    if (device_ready_queues_.size() < static_cast<size_t>(cuda.deviceCount()))
-      start_device_threads();
+    for (int i = static_cast<int>(device_ready_queues_.size()); i < cuda.deviceCount(); i++) {
+      const auto queue = std::make_shared<ag::ReadyQueue>();
+      device_ready_queues_.push_back(queue);
+      std::thread([this, i, queue] { thread_init(i, queue); }).detach();
+    }
   }
 };
 
@@ -432,7 +442,6 @@ const char *Backward(const Tensor *tensors, int64_t n, const Tensor *grad_tensor
                      const bool *retain_graph, bool create_graph, const Tensor *inputs,
                      int64_t n_inputs) {
   return guard([&] {
-    enter_thread();
     // To libtorch an empty list means all leaves, which nobody means who passes one.
     if (inputs != nullptr && n_inputs == 0)
       throw Failure{"RuntimeError", "'inputs' argument to backward() cannot be empty."};
@@ -447,7 +456,6 @@ const char *Grad(const Tensor *outputs, int64_t n_outputs, const Tensor *inputs,
                  const Tensor *grad_outputs, const bool *retain_graph, bool create_graph,
                  bool allow_unused, bool materialize_grads, Tensor *results) {
   return guard([&] {
-    enter_thread();
     const ag::variable_list of = list(inputs, n_inputs, "inputs");
     ag::variable_list grads = ag::grad(
         list(outputs, n_outputs, "outputs"), of, list_or_undefined(grad_outputs, n_outputs),
@@ -560,7 +568,6 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
                           const Tensor *non_differentiable, int64_t n_non_differentiable,
                           Tensor *results) {
   return guard([&] {
-    enter_thread();
     ag::variable_list vars;
     for (const at::Tensor &t : list_or_undefined(inputs, n_inputs))
       if (t.defined()) vars.push_back(t);

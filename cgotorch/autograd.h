@@ -48,7 +48,9 @@ CGOTORCH_API const char *TensorSetRequiresGrad(Tensor t, bool requires_grad);
 typedef struct cgotorch_hook *Hook;
 
 /* Leaves *result as it is (NULL) to keep grad, or sets it to a tensor of grad's shape, dtype and
- * device that takes its place. Not called where no gradient arrives. */
+ * device that takes its place. grad is NULL where the tensor's node runs and no gradient arrives
+ * for this tensor, as for the other results of an op of which one is used; then so must *result be.
+ */
 typedef const char *(*GradHook)(void *data, Tensor grad, Tensor *result);
 /* Runs after a gradient was added to the grad of leaf. */
 typedef const char *(*PostAccumulateGradHook)(void *data, Tensor leaf);

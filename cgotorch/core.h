@@ -8,3 +8,6 @@
 #include "io.h"
 #include "dispatch.h"
 #include "index.h"
+#include "warnings.h"
+#include "graph.h"
+#include "aoti.h"

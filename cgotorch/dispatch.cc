@@ -469,7 +469,6 @@ int64_t OperatorArgument(Operator op, const char *name) {
 const char *CallOperator(Operator op, const Value *args, int64_t n_values, const char *const *names,
                          int64_t n_args, Value **results, int64_t *n_results) {
   return guard([&] {
-    enter_thread();
     auto stack = make_stack(op_of(op), args, n_values, names, n_args);
     op_of(op).handle.callBoxed(&stack);
     Writer w;

@@ -1,7 +1,9 @@
 // errors.cc: how C++ exceptions become the C ABI's messages.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 
@@ -14,7 +16,41 @@ namespace {
 // malloc returns, see cgotorch_run.
 alignas(16) constexpr char kOutOfMemory[] = "MemoryError: out of memory";
 
+// The name that Python has for the ATen type whose name ends where `text` does, "torch.FloatTensor"
+// for "CPUFloatType", and that name's length in `text`; 0 where there is none.
+size_t python_type(std::string_view text, std::string &name) {
+  constexpr std::string_view kElements[] = {"Byte", "Char", "Double", "Float",
+                                            "Int",  "Long", "Short",  "Half"};
+  const size_t length = text.size();
+  const auto drop = [&text](std::string_view end) {
+    const bool has = text.ends_with(end);
+    if (has) text.remove_suffix(end.size());
+    return has;
+  };
+  if (!drop("Type")) return 0;
+  const auto *element = std::find_if(std::begin(kElements), std::end(kElements), drop);
+  if (element == std::end(kElements)) return 0;
+  const bool cuda = drop("CUDA");
+  if (!cuda && !drop("CPU")) return 0;
+  const bool sparse = drop("Sparse");
+  name = cuda ? "torch.cuda." : "torch.";
+  name.append(sparse ? "sparse." : "").append(*element).append("Tensor");
+  return length - text.size();
+}
+
 }  // namespace
+
+std::string python_message(std::string_view message) {
+  std::string out, name;
+  for (size_t end; (end = message.find("Type")) != std::string_view::npos;) {
+    const std::string_view head = message.substr(0, end + 4);
+    const size_t length = python_type(head, name);
+    out.append(head.substr(0, head.size() - length));
+    if (length > 0) out.append(name);
+    message.remove_prefix(head.size());
+  }
+  return out.append(message);
+}
 
 const char *make_error(const char *kind, std::string_view message) noexcept {
   message = message.substr(0, message.find('\n'));
@@ -28,11 +64,23 @@ const char *make_error(const char *kind, std::string_view message) noexcept {
   return s;
 }
 
+namespace {
+
+const char *libtorch_error(const char *kind, const char *message) noexcept {
+  try {
+    return make_error(kind, python_message(message));
+  } catch (...) {  // out of memory
+    return make_error(kind, message);
+  }
+}
+
+}  // namespace
+
 // The names are those under which Python shows each class, which is how users know them.
 const char *current_error() noexcept {
-#define CGOTORCH_CATCH(Class, kind)                      \
-  catch (const Class &e) {                               \
-    return make_error(kind, e.what_without_backtrace()); \
+#define CGOTORCH_CATCH(Class, kind)                          \
+  catch (const Class &e) {                                   \
+    return libtorch_error(kind, e.what_without_backtrace()); \
   }
   try {
     throw;
@@ -57,10 +105,10 @@ const char *current_error() noexcept {
     return make_error("MemoryError", "out of memory");
   }
   catch (const std::out_of_range &e) {
-    return make_error("IndexError", e.what());
+    return libtorch_error("IndexError", e.what());
   }
   catch (const std::exception &e) {
-    return make_error("RuntimeError", e.what());
+    return libtorch_error("RuntimeError", e.what());
   }
   catch (...) {
     return make_error("RuntimeError", "a C++ exception that is no std::exception was thrown");

@@ -285,7 +285,6 @@ const char *SetItemScalar(Tensor self, const IndexTerm *terms, int64_t n, Scalar
 
 const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,
                               cgotorch_block *block) {
-  enter_thread();
   auto *b = reinterpret_cast<ItemBlock *>(block);
   const char *err = GetItem(self, terms, n, &b->result.handle);
   if (err == nullptr) describe(b->result);
@@ -295,7 +294,6 @@ const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,
 
 const char *cgotorch_set_item(Tensor self, const IndexTerm *terms, int64_t n,
                               const ItemValue *value) {
-  enter_thread();
   const bool accumulate = value->accumulate != 0;
   if (value->tensor != nullptr) return SetItem(self, terms, n, value->tensor, accumulate);
   return SetItemScalar(self, terms, n, value->scalar, accumulate);

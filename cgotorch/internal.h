@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cgotorch.h"
@@ -36,30 +37,6 @@ struct Failure {
   const char *kind;  // "TypeError"
   std::string message;
 };
-
-// Turns the exception in flight into the malloc'ed message of the C ABI. Call in a catch block.
-const char *current_error() noexcept;
-
-template <class F>
-inline const char *guard(F &&f) noexcept {
-  try {
-    f();
-    return nullptr;
-  } catch (...) {
-    return current_error();
-  }
-}
-
-// A malloc'ed "kind: first line of message", for FreeString.
-const char *make_error(const char *kind, std::string_view message) noexcept;
-
-// TypeError: a required argument is none. ValueError with what as its text.
-[[noreturn]] void throw_null(const char *name);
-[[noreturn]] void throw_value(const char *what);
-// `NotImplementedError: op needs torch >= version` of functions that the installed torch lacks.
-const char *needs_torch(const char *op, const char *version) noexcept;
-const char *argument_needs_torch(const char *op, const char *argument,
-                                 const char *version) noexcept;
 
 // What the library keeps per OS thread. Plain data in initial-exec TLS: reading it costs one
 // instruction, and there is no constructor to guard.
@@ -77,10 +54,46 @@ extern __thread ThreadState tls __attribute__((tls_model("initial-exec"), visibi
 extern int64_t settings_generation __attribute__((visibility("hidden")));
 void apply_settings(ThreadState &s) noexcept;
 
-inline void enter_thread() {
-  if (__builtin_expect(tls.settings != __atomic_load_n(&settings_generation, __ATOMIC_RELAXED), 0))
-    apply_settings(tls);
+inline bool thread_is_late() {
+  return tls.settings != __atomic_load_n(&settings_generation, __ATOMIC_RELAXED);
 }
+inline void enter_thread() {
+  if (__builtin_expect(thread_is_late(), 0)) apply_settings(tls);
+}
+// The same where a result is given out: apply_settings, and if the call has warned and its caller
+// gathers warnings, the result is noted, because the caller may refuse it then.
+void entered_with(Tensor result) noexcept;
+void entered_with_array(void *array) noexcept;
+// Has the calling thread's warnings go to the handler, if one was set.
+void forward_warnings() noexcept;
+
+// Turns the exception in flight into the malloc'ed message of the C ABI. Call in a catch block.
+const char *current_error() noexcept;
+
+template <class F>
+inline const char *guard(F &&f) noexcept {
+  try {
+    enter_thread();
+    f();
+    return nullptr;
+  } catch (...) {
+    return current_error();
+  }
+}
+
+// A malloc'ed "kind: first line of message", for FreeString.
+const char *make_error(const char *kind, std::string_view message) noexcept;
+
+// A message of libtorch's as Python words it: with torch.FloatTensor where ATen says CPUFloatType.
+std::string python_message(std::string_view message);
+
+// TypeError: a required argument is none. ValueError with what as its text.
+[[noreturn]] void throw_null(const char *name);
+[[noreturn]] void throw_value(const char *what);
+// `NotImplementedError: op needs torch >= version` of functions that the installed torch lacks.
+const char *needs_torch(const char *op, const char *version) noexcept;
+const char *argument_needs_torch(const char *op, const char *argument,
+                                 const char *version) noexcept;
 
 // Inputs ---------------------------------------------------------------------------------------
 
@@ -115,15 +128,17 @@ inline c10::List<std::optional<at::Tensor>> in_opt_list(const Tensor *t, int64_t
 inline at::IntArrayRef ints(const int64_t *p, int64_t n) {
   return at::IntArrayRef(p, static_cast<size_t>(n));
 }
+// In place, because the constructor from a value is declared to refer to that value: it is meant
+// for vectors, and an ArrayRef refers to what it was made of.
 inline at::OptionalIntArrayRef ints_opt(const int64_t *p, int64_t n) {
   if (p == nullptr) return std::nullopt;
-  return at::OptionalIntArrayRef(ints(p, n));
+  return at::OptionalIntArrayRef(std::in_place, ints(p, n));
 }
 // Checked: the bits of a negative SymInt may stand for a symbolic node.
 c10::SymIntArrayRef symints(const int64_t *p, int64_t n);
 inline at::OptionalSymIntArrayRef symints_opt(const int64_t *p, int64_t n) {
   if (p == nullptr) return std::nullopt;
-  return at::OptionalSymIntArrayRef(symints(p, n));
+  return at::OptionalSymIntArrayRef(std::in_place, symints(p, n));
 }
 inline std::optional<c10::ArrayRef<double>> floats_opt(const double *p, int64_t n) {
   if (p == nullptr) return std::nullopt;
@@ -207,9 +222,10 @@ c10::DeviceIndex device_index(int64_t i);
 
 inline Tensor release(at::Tensor &&t) {
   if (!t.defined()) return nullptr;
-  enter_thread();
+  const auto handle = reinterpret_cast<Tensor>(t.unsafeReleaseTensorImpl());
+  if (__builtin_expect(thread_is_late(), 0)) entered_with(handle);
   tls.made++;
-  return reinterpret_cast<Tensor>(t.unsafeReleaseTensorImpl());
+  return handle;
 }
 
 inline void out(Tensor *result, at::Tensor &&t) { *result = release(std::move(t)); }

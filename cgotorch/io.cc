@@ -382,7 +382,6 @@ extern "C" {
 const char *SaveTensors(const char *path, const char *const *names, const Tensor *tensors,
                         int64_t n, const char *const *metadata, int64_t n_metadata) {
   return guard([&] {
-    enter_thread();
     replace_file(std::string(str(path, "path")),
                  [&](File &file) { write_tensors(file, names, tensors, n, metadata, n_metadata); });
   });

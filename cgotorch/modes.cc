@@ -110,6 +110,8 @@ int64_t get_setting(int32_t setting) {
       return static_cast<int64_t>(c.qEngine());
     case SettingSparseInvariants:
       return c.checkSparseTensorInvariants().value_or(false);
+    case SettingWarnAlways:
+      return c10::WarningUtils::get_warnAlways();
     default:
       unknown_setting(setting);
   }
@@ -158,6 +160,8 @@ void set_setting(int32_t setting, int64_t v) {
       return c.setQEngine(static_cast<at::QEngine>(as_int(v, 0, 255)));
     case SettingSparseInvariants:
       return c.setCheckSparseTensorInvariants(as_bool(v));
+    case SettingWarnAlways:
+      return c10::WarningUtils::set_warnAlways(as_bool(v));
     default:
       unknown_setting(setting);
   }

@@ -61,6 +61,7 @@ enum {
   SettingCuDNNSDP,                    /* bool */
   SettingQuantizedEngine,             /* at::QEngine's number */
   SettingSparseInvariants,            /* bool: check what sparse constructors are given */
+  SettingWarnAlways,                  /* bool: give warnings again that are given once */
   SettingCount
 };
 /* ValueError for an unknown setting or a value that it does not take. */

@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "late_cuda.h"
+#include "python.h"
 #include "thunk.h"
 
 namespace cgotorch {
@@ -67,6 +69,9 @@ void end_team() {
   if (pause != nullptr && host != nullptr) pause(kSoft, host());
 }
 
+// The only thread that may still call, once cgotorch_end_other_threads has been.
+std::atomic<const ThreadState *> last_thread{nullptr};
+
 class Registration {
  public:
   explicit Registration(ThreadState *s) : state_(s) {
@@ -96,9 +101,13 @@ class Registration {
 }  // namespace
 
 void apply_settings(ThreadState &s) noexcept {
+  if (const ThreadState *last = last_thread.load(); last != nullptr && last != &s) {
+    for (;;) pause();
+  }
   try {
     thread_local Registration registration(&s);
     s.settings = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
+    forward_warnings();
     if (const int64_t n = num_threads.load(); n > 0) {
       at::set_num_threads(static_cast<int>(n));
     } else if (const int64_t n = share.load(); n > 0) {
@@ -219,7 +228,6 @@ using namespace cgotorch;
 
 namespace {
 inline void run(int64_t i, cgotorch_block *block) {
-  enter_thread();
   const char *err = thunks[i](block);
   block->scope =
       __builtin_expect(err == nullptr, 1) ? tls.scope : reinterpret_cast<int64_t>(err) + 1;
@@ -231,12 +239,19 @@ extern "C" {
 void cgotorch_run(int64_t i, cgotorch_block *block) { run(i, block); }
 void cgotorch_run_back(int64_t i, cgotorch_block *block) { run(i, block); }
 
+void cgotorch_end_other_threads(void) {
+  enter_thread();
+  if (__atomic_load_n(cgotorch_threads(), __ATOMIC_RELAXED) <= 1) return;
+  last_thread.store(&tls);
+  __atomic_add_fetch(&settings_generation, 1, __ATOMIC_RELEASE);
+  usleep(50'000);
+}
+
 const char *cgotorch_block_error(cgotorch_block *block) {
   return reinterpret_cast<const char *>(std::exchange(block->scope, 0) - 1);
 }
 
 const char *cgotorch_call(int64_t i, cgotorch_block *block) {
-  enter_thread();
   const char *err = thunks[i](block);
   block->scope = tls.scope;
   return err;

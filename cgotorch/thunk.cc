@@ -22,6 +22,7 @@ void describe(OutTensors &out, Tensor *data, int64_t len) {
     grown[i] = {t, meta_of(t)};
   }
   out = {grown, len};
+  entered_with_array(grown);
 }
 
 const char *requires_grad(Tensor &t) noexcept {

@@ -23,7 +23,7 @@ type AnomalyOptions struct {
 }
 
 // DetectAnomaly runs fn while backward passes look for mistakes: one that computes a NaN panics with
-// a RuntimeError, and each that fails prints a warning which says where in the program the forward
+// a RuntimeError, and each that fails gives a [Warning] which says where in the program the forward
 // call was made. It holds for all goroutines and slows everything down; it is for finding a mistake
 // that is known to be there. Both the forward and the backward pass belong into fn.
 func DetectAnomaly(fn func(), opts ...AnomalyOptions) {
@@ -59,12 +59,9 @@ func setAnomaly(on, checkNaN bool) {
 // program it was called.
 func callTraced(op opID, block unsafe.Pointer) {
 	trace := append([]byte(goTrace()), 0)
-	counted := enterC()
+	slow := beforeSlow()
 	C.cgotorch_run_traced(C.int64_t(op), (*C.struct_cgotorch_block)(block), (*C.char)(unsafe.Pointer(&trace[0])))
-	leaveC(counted)
-	if failed(block) {
-		panicBlock(op, block)
-	}
+	finish(op, block, slow.after())
 }
 
 // goTrace describes the calling goroutine's stack, outermost call first as Python prints it, without

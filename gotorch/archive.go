@@ -82,7 +82,7 @@ type storageKey struct {
 const maxDepth = 1000
 
 func saveError(kind ErrorKind, format string, args ...any) *Error {
-	return &Error{"Save", kind, fmt.Sprintf(format, args...)}
+	return newError("Save", kind, fmt.Sprintf(format, args...))
 }
 
 func (a *archiveWriter) value(v any, depth int) error {
@@ -380,7 +380,7 @@ type loadedStorage struct {
 }
 
 func loadError(kind ErrorKind, format string, args ...any) *Error {
-	return &Error{"Load", kind, fmt.Sprintf(format, args...)}
+	return newError("Load", kind, fmt.Sprintf(format, args...))
 }
 
 func openArchive(file string, r io.ReaderAt, size int64, opt LoadOptions) (*archive, error) {

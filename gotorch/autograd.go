@@ -59,7 +59,7 @@ func (t Tensor) Backward(opts ...BackwardOptions) {
 // gradTensors are their gradients; nil, or none for some, where a 1 is meant.
 func Backward(tensors, gradTensors []Tensor, opts ...BackwardOptions) {
 	if len(opts) > 0 && opts[0].Gradient.T != nil {
-		panic(&Error{"Backward", ValueError, "the gradients belong into the argument 'gradTensors', not into the option Gradient"})
+		panic(newError("Backward", ValueError, "the gradients belong into the argument 'gradTensors', not into the option Gradient"))
 	}
 	backward(tensors, gradTensors, opts)
 }
@@ -80,11 +80,11 @@ func backward(tensors, gradTensors []Tensor, opts []BackwardOptions) {
 	state := enterBack()
 	err := C.Backward(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(grads), cBool(opt.RetainGraph),
 		C.bool(opt.CreateGraph), unsafe.SliceData(inputs), C.int64_t(len(inputs)))
-	leaveBack(state)
+	warnings := leaveBack(state)
 	runtime.KeepAlive(tensors)
 	runtime.KeepAlive(gradTensors)
 	runtime.KeepAlive(opt)
-	checkBack(op, unsafe.Pointer(err))
+	checkBack(op, unsafe.Pointer(err), warnings)
 }
 
 // GradOptions are the arguments of [Grad] that have defaults.
@@ -119,17 +119,17 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	err := C.Grad(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(of), C.int64_t(len(of)),
 		unsafe.SliceData(grads), cBool(opt.RetainGraph), C.bool(opt.CreateGraph), C.bool(opt.AllowUnused),
 		C.bool(opt.MaterializeGrads), unsafe.SliceData(results))
-	leaveBack(state)
+	warnings := leaveBack(state)
 	runtime.KeepAlive(outputs)
 	runtime.KeepAlive(inputs)
 	runtime.KeepAlive(opt)
-	checkBack(op, unsafe.Pointer(err))
+	checkBack(op, unsafe.Pointer(err), warnings)
 	return wrapHandles(results)
 }
 
 func checkGrads(op, of, arg string, n int, grads []Tensor) {
 	if len(grads) != 0 && len(grads) != n {
-		panic(&Error{op, RuntimeError, "argument '" + arg + "' must have as many tensors as '" + of + "', or none"})
+		panic(newError(op, RuntimeError, "argument '"+arg+"' must have as many tensors as '"+of+"', or none"))
 	}
 }
 
@@ -175,14 +175,14 @@ func cBool(b *bool) *C.bool {
 // Tensors in a graph -----------------------------------------------------------------------------------
 
 // Grad returns t's gradient: none until a backward pass has computed one. It is t's own gradient,
-// not a copy.
+// not a copy. For a t that is no leaf and has not been told to [Tensor.RetainGrad] there is a warning.
 func (t Tensor) Grad() Tensor {
 	var g C.Tensor
-	err := C.TensorGrad(C.Tensor(t.use("Grad", "self")), &g)
+	self := C.Tensor(t.use("Grad", "self"))
+	warnings := gatherWarnings()
+	err := C.TensorGrad(self, &g)
 	runtime.KeepAlive(t.T)
-	if err != nil {
-		panicC("Grad", unsafe.Pointer(err))
-	}
+	checkBack("Grad", unsafe.Pointer(err), warnings.gathered())
 	return wrapHandle(unsafe.Pointer(g))
 }
 
@@ -253,6 +253,9 @@ func (h *HookHandle) Remove() {
 
 // RegisterHook has fn called with the gradient of t whenever one is computed. What fn returns takes
 // the gradient's place; none leaves it. It panics with a RuntimeError if t does not require grad.
+//
+// The gradient is none, as in Python, where the op that made t has other results and only they were
+// used, or where a [Function] gives none for t. Then fn must return none too.
 //
 // fn runs in the goroutine that called Backward, or on a thread of libtorch for work on a GPU. A
 // panic in it ends the backward pass and comes out of Backward.

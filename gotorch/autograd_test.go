@@ -232,14 +232,6 @@ func TestHookOfAnInnerTensor(t *testing.T) {
 	expect(t, x.Grad(), "tensor([  2., 200.])")
 }
 
-func TestHookIsNotCalledWithoutAGradient(t *testing.T) {
-	a, b := leaf(1), leaf(2)
-	a.RegisterHook(func(g gotorch.Tensor) gotorch.Tensor { t.Error("called with", g); return g })
-	out := gotorch.Apply(forgetful{}, a, b)
-	out[0].Add(out[1]).Backward()
-	expect(t, b.Grad(), "tensor([1.])")
-}
-
 // forgetful has no gradient for its first input.
 type forgetful struct{}
 
@@ -345,6 +337,44 @@ func TestHookMayRunABackwardPassOfItsOwn(t *testing.T) {
 	expect(t, x.Grad(), "tensor([10.])")
 }
 
+// Python calls a hook with None where the tensor's node runs without a gradient for the tensor.
+func TestHooksSeeNoneWhereNoGradientArrives(t *testing.T) {
+	var seen []string
+	see := func(name string, result gotorch.Tensor) func(gotorch.Tensor) gotorch.Tensor {
+		return func(g gotorch.Tensor) gotorch.Tensor {
+			text := "none"
+			if g.T != nil {
+				text = g.String()
+			}
+			seen = append(seen, name+" "+text)
+			return result
+		}
+	}
+	x := leaf(1, 2)
+	parts := x.MulScalar(1).Unbind()
+	parts[0].RegisterHook(see("a", gotorch.Tensor{}))
+	parts[1].RegisterHook(see("b", gotorch.Tensor{}))
+	parts[0].Backward()
+	if got := strings.Join(seen, ", "); got != "a tensor(1.), b none" {
+		t.Errorf("hooks saw %s", got)
+	}
+	expect(t, x.Grad(), "tensor([1., 0.])")
+
+	a, b, calls := leaf(1), leaf(2), 0
+	a.RegisterHook(see("leaf", gotorch.Tensor{}))
+	a.RegisterPostAccumulateGradHook(func(gotorch.Tensor) { calls++ })
+	out := gotorch.Apply(forgetful{}, a, b)
+	out[0].Add(out[1]).Backward()
+	if seen[len(seen)-1] != "leaf none" || calls != 1 || a.Grad().Defined() {
+		t.Errorf("hooks saw %q, %d calls after it, gradient %v", seen, calls, a.Grad())
+	}
+	expect(t, b.Grad(), "tensor([1.])")
+
+	parts = x.MulScalar(1).Unbind()
+	parts[1].RegisterHook(see("b", gotorch.Ones(nil)))
+	mustFail(t, gotorch.RuntimeError, "can't replace a None gradient with a non-None value", func() { parts[0].Backward() })
+}
+
 func TestDeepRecursionOfBackwardInHooks(t *testing.T) {
 	// Beyond a depth of 60 libtorch goes on in threads of its own, which then call Go.
 	var nest func(depth int)
@@ -359,6 +389,14 @@ func TestDeepRecursionOfBackwardInHooks(t *testing.T) {
 		x.Mul(x).Backward()
 	}
 	nest(0)
+}
+
+// There must be one engine in the process, also where a pass ran before anomalies were detected:
+// libtorch starts the threads for deep recursion for the first engine only.
+func TestDeepRecursionAfterDetectingAnomalies(t *testing.T) {
+	leaf(1).Mul(leaf(1)).Backward()
+	gotorch.DetectAnomaly(func() {})
+	TestDeepRecursionOfBackwardInHooks(t)
 }
 
 func TestDeepGraphsAreFreed(t *testing.T) {

@@ -54,9 +54,11 @@ func call(op opID, block unsafe.Pointer) {
 func failed(block unsafe.Pointer) bool { return *(*uintptr)(block)&1 != 0 }
 
 //go:noinline
-func panicBlock(op opID, block unsafe.Pointer) {
+func panicBlock(op opID, block unsafe.Pointer) { panic(takeBlockError(op, block)) }
+
+func takeBlockError(op opID, block unsafe.Pointer) *Error {
 	err := C.cgotorch_block_error((*C.struct_cgotorch_block)(block))
-	panicC(op.String(), unsafe.Pointer(err))
+	return takeError(op.String(), unsafe.Pointer(err))
 }
 
 // callBack is call for what may call back into Go, such as backward and operators written in Go.
@@ -66,27 +68,59 @@ func callBack(op opID, block unsafe.Pointer) {
 	}
 	state := enterBack()
 	C.cgotorch_run_back(C.int64_t(op), (*C.struct_cgotorch_block)(block))
-	leaveBack(state)
-	if failed(block) {
-		panicBlock(op, block)
-	}
+	warnings := leaveBack(state)
+	finish(op, block, warnings)
 }
 
 // callSlow is call when there is something to do besides.
 //
 //go:noinline
 func callSlow(op opID, block unsafe.Pointer) {
-	drainSome()
 	if attention.Load()&attentionTraced != 0 {
 		callTraced(op, block)
 		return
 	}
-	counted := enterC()
+	slow := beforeSlow()
 	C.cgotorch_run(C.int64_t(op), (*C.struct_cgotorch_block)(block))
-	leaveC(counted)
+	finish(op, block, slow.after())
+}
+
+// finish is what comes after a call that may have warned.
+func finish(op opID, block unsafe.Pointer, warnings warningsOf) {
 	if failed(block) {
-		panicBlock(op, block)
+		err := takeBlockError(op, block)
+		warnings.handOn(true)
+		panic(err)
 	}
+	warnings.handOn(false)
+}
+
+// slowCall is a call for which there is something to do besides: not so if it is zero.
+type slowCall struct {
+	slow, counted bool
+	warnings      warningsOf
+}
+
+func beforeCall() (c slowCall) {
+	if attention.Load() != 0 {
+		c = beforeSlow()
+	}
+	return c
+}
+
+//go:noinline
+func beforeSlow() slowCall {
+	drainSome()
+	counted := enterC()
+	return slowCall{true, counted, gatherWarnings()}
+}
+
+func (c slowCall) after() (warnings warningsOf) {
+	if c.slow {
+		warnings = c.warnings.gathered()
+		leaveC(c.counted)
+	}
+	return warnings
 }
 
 // newTensor takes over a handle that an op returned. scope is what the same block's first word
@@ -162,9 +196,9 @@ func (t Tensor) use(op, arg string) unsafe.Pointer {
 //go:noinline
 func badTensor(t Tensor, op, arg string) *Error {
 	if t.T == nil {
-		return &Error{op, TypeError, "argument '" + arg + "' is the zero Tensor, where a tensor is required"}
+		return newError(op, TypeError, "argument '"+arg+"' is the zero Tensor, where a tensor is required")
 	}
-	return &Error{op, ValueError, "argument '" + arg + "' was used after Close, or after the Scope it was made in"}
+	return newError(op, ValueError, "argument '"+arg+"' was used after Close, or after the Scope it was made in")
 }
 
 // handles returns the handles of a list as C wants them.
@@ -219,7 +253,7 @@ func cString(s string, op opID, arg string) unsafe.Pointer {
 	copy(b, s)
 	for _, c := range b[:len(s)] {
 		if c == 0 {
-			panic(&Error{op.String(), ValueError, "argument '" + arg + "' contains a NUL byte"})
+			panic(newError(op.String(), ValueError, "argument '"+arg+"' contains a NUL byte"))
 		}
 	}
 	return unsafe.Pointer(&b[0])

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
-	"weak"
 )
 
 // How libtorch calls Go.
@@ -52,7 +51,7 @@ func (c *callback) lend() C.int64_t {
 // under a number at the end of that line.
 var panics struct {
 	mutex  sync.Mutex
-	values map[uint64]any
+	values map[uint64]*CallbackPanic
 	last   uint64
 }
 
@@ -71,7 +70,7 @@ func report(what string, err **C.char) {
 	switch v := v.(type) {
 	case *Error:
 		kind, msg = v.Kind, v.Msg
-		if v.Op != "" {
+		if v.Op != "" && !v.namesOp() {
 			msg = v.Op + ": " + msg
 		}
 	default:
@@ -82,7 +81,7 @@ func report(what string, err **C.char) {
 
 	panics.mutex.Lock()
 	if panics.values == nil {
-		panics.values = map[uint64]any{}
+		panics.values = map[uint64]*CallbackPanic{}
 	}
 	panics.last++
 	id := panics.last
@@ -110,11 +109,21 @@ func (p *CallbackPanic) Unwrap() error {
 	return err
 }
 
-// checkBack panics with the error of a C function that may have called Go.
-func checkBack(op string, err unsafe.Pointer) {
-	if err != nil {
-		panic(takeBackError(op, err))
+// checkBack panics with the error of a C function that may have called Go. It hands on warnings.
+func checkBack(op string, err unsafe.Pointer, warnings warningsOf) {
+	if err != nil || warnings.w != nil {
+		checkBackSlow(op, err, warnings)
 	}
+}
+
+//go:noinline
+func checkBackSlow(op string, err unsafe.Pointer, warnings warningsOf) {
+	if err != nil {
+		e := takeBackError(op, err)
+		warnings.handOn(true)
+		panic(e)
+	}
+	warnings.handOn(false)
 }
 
 func takeBackError(op string, err unsafe.Pointer) *Error {
@@ -130,26 +139,9 @@ func takeBackError(op string, err unsafe.Pointer) *Error {
 	delete(panics.values, id)
 	panics.mutex.Unlock()
 	if value != nil {
-		e.setCause(value.(*CallbackPanic))
+		e.cause = value
 	}
 	return e
-}
-
-// causes holds what errors wrap, as long as the errors live.
-var causes sync.Map // of weak.Pointer[Error] to error
-
-func (e *Error) setCause(cause error) {
-	key := weak.Make(e)
-	causes.Store(key, cause)
-	runtime.AddCleanup(e, func(key weak.Pointer[Error]) { causes.Delete(key) }, key)
-}
-
-// Unwrap returns the [CallbackPanic] behind an error that began as a panic in a function that
-// libtorch called; nil for all other errors.
-func (e *Error) Unwrap() error {
-	cause, _ := causes.Load(weak.Make(e))
-	err, _ := cause.(error)
-	return err
 }
 
 // Functions that C calls -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ static const char *blob_of_go(void *data, int64_t nbytes, const int64_t *sizes, 
   return FromBlob(data, nbytes, sizes, ndim, NULL, dtype, cpu, cgotorch_queue_token,
                   (void *)(intptr_t)token, result);
 }
+static void queue_token(int64_t token) { cgotorch_queue_token((void *)(intptr_t)token); }
 */
 import "C"
 
@@ -61,17 +62,17 @@ func FromScalar[T Element](value T) Tensor {
 // type for, like Float16 and Float8E5M2. It panics with a ValueError if data does not fit the shape.
 func FromRaw(data []byte, dtype DType, shape ...int64) Tensor {
 	if dtype == 0 {
-		panic(&Error{"FromRaw", TypeError, "argument 'dtype' is the zero DType, where a dtype is required"})
+		panic(newError("FromRaw", TypeError, "argument 'dtype' is the zero DType, where a dtype is required"))
 	}
 	if size := dtype.Size(); size > 0 && len(data)%size != 0 {
-		panic(&Error{"FromRaw", ValueError, fmt.Sprintf("%d bytes are no whole number of %s elements", len(data), dtype)})
+		panic(newError("FromRaw", ValueError, fmt.Sprintf("%d bytes are no whole number of %s elements", len(data), dtype)))
 	}
 	return fromBytes("FromRaw", unsafe.Pointer(unsafe.SliceData(data)), len(data)/max(1, dtype.Size()), dtype, shape)
 }
 
 func fromBytes(op string, data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
 	if !fits(shape, n) {
-		panic(&Error{op, ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)})
+		panic(newError(op, ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)))
 	}
 	var result C.Tensor
 	err := C.TensorFromData(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
@@ -102,7 +103,7 @@ func fits(shape []int64, n int) bool {
 func NewTensor(data any, opts ...TensorOptions) Tensor {
 	v := reflect.ValueOf(data)
 	if !v.IsValid() {
-		panic(&Error{"NewTensor", TypeError, "argument 'data' is nil"})
+		panic(newError("NewTensor", TypeError, "argument 'data' is nil"))
 	}
 	var shape []int64
 	elem := v.Type()
@@ -123,7 +124,7 @@ func NewTensor(data any, opts ...TensorOptions) Tensor {
 		dtype = kindDTypes[elem.Kind()]
 	}
 	if dtype == 0 {
-		panic(&Error{"NewTensor", TypeError, fmt.Sprintf("argument 'data' must be numbers or nested slices of numbers, not %T", data)})
+		panic(newError("NewTensor", TypeError, fmt.Sprintf("argument 'data' must be numbers or nested slices of numbers, not %T", data)))
 	}
 	count := int64(1)
 	for _, n := range shape {
@@ -157,7 +158,7 @@ func appendNested(buffer []byte, v reflect.Value, shape []int64, size int, where
 	}
 	n := v.Len()
 	if int64(n) != shape[0] {
-		panic(&Error{"NewTensor", ValueError, fmt.Sprintf("ragged data: expected %d elements%s, got %d", shape[0], at(where), n)})
+		panic(newError("NewTensor", ValueError, fmt.Sprintf("ragged data: expected %d elements%s, got %d", shape[0], at(where), n)))
 	}
 	if len(shape) == 1 && n > 0 {
 		if v.Kind() == reflect.Array && !v.CanAddr() {
@@ -192,7 +193,7 @@ func at(where []int) string {
 func Data[T Element](t Tensor) []T {
 	i := t.info("Data")
 	if d := DType(i.dtype + 1); d != DTypeOf[T]() {
-		panic(&Error{"Data", TypeError, fmt.Sprintf("a tensor of %s cannot be seen as []%s", d, reflect.TypeFor[T]())})
+		panic(newError("Data", TypeError, fmt.Sprintf("a tensor of %s cannot be seen as []%s", d, reflect.TypeFor[T]())))
 	}
 	return unsafe.Slice((*T)(t.memory("Data", &i)), int(i.numel))
 }
@@ -207,11 +208,11 @@ func RawData(t Tensor) []byte {
 func (t Tensor) memory(op string, i *C.TensorInfo) unsafe.Pointer {
 	switch d := deviceOf(i.device); {
 	case d.Type() != DeviceTypeCPU:
-		panic(&Error{op, RuntimeError, "the tensor is on " + d.String() + ", not in CPU memory"})
+		panic(newError(op, RuntimeError, "the tensor is on "+d.String()+", not in CPU memory"))
 	case i.flags&C.TensorContiguous == 0:
-		panic(&Error{op, ValueError, "the tensor is not contiguous: call Contiguous first"})
+		panic(newError(op, ValueError, "the tensor is not contiguous: call Contiguous first"))
 	case i.flags&(C.TensorConj|C.TensorNeg) != 0:
-		panic(&Error{op, ValueError, "the tensor is lazily conjugated or negated: call ResolveConj or ResolveNeg first"})
+		panic(newError(op, ValueError, "the tensor is lazily conjugated or negated: call ResolveConj or ResolveNeg first"))
 	}
 	var data unsafe.Pointer
 	if err := C.TensorData(C.Tensor(t.use(op, "self")), &data); err != nil {
@@ -219,7 +220,7 @@ func (t Tensor) memory(op string, i *C.TensorInfo) unsafe.Pointer {
 	}
 	runtime.KeepAlive(t.T)
 	if data == nil && i.numel > 0 {
-		panic(&Error{op, RuntimeError, "the tensor has no memory of its own"})
+		panic(newError(op, RuntimeError, "the tensor has no memory of its own"))
 	}
 	return data
 }
@@ -269,7 +270,7 @@ func Item[T Element](t Tensor) (result T) {
 		return result
 	}
 	if im != 0 {
-		panic(&Error{"Item", TypeError, fmt.Sprintf("%v has an imaginary part, which %s cannot hold", complex(re, im), v.Type())})
+		panic(newError("Item", TypeError, fmt.Sprintf("%v has an imaginary part, which %s cannot hold", complex(re, im), v.Type())))
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -317,14 +318,14 @@ var lent struct {
 	mutex sync.Mutex
 	pins  map[int64]*runtime.Pinner
 	last  int64
-	taken atomic.Int64 // tokens taken out of libcgotorch's queue
+	seen  atomic.Int64 // how many were in libcgotorch's queue when it was last looked at
 }
 
 var tokensQueued = (*int64)(unsafe.Pointer(C.cgotorch_tokens_queued()))
 
 func fromBlob(data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
 	if !fits(shape, n) {
-		panic(&Error{"FromBlob", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)})
+		panic(newError("FromBlob", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)))
 	}
 	drainTokens()
 	pin := new(runtime.Pinner)
@@ -350,7 +351,7 @@ func fromBlob(data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
 	return wrapHandle(unsafe.Pointer(result))
 }
 
-func unpin(token int64) {
+func unpin(token int64) (known bool) {
 	lent.mutex.Lock()
 	pin := lent.pins[token]
 	delete(lent.pins, token)
@@ -358,23 +359,32 @@ func unpin(token int64) {
 	if pin != nil {
 		pin.Unpin()
 	}
+	return pin != nil
 }
 
 // drainTokens unpins the memory that libtorch has dropped. It tells by a queue rather than by a call,
 // because tensors are freed in calls that must not come back into Go.
 func drainTokens() {
-	if atomic.LoadInt64(tokensQueued) == lent.taken.Load() {
+	queued := atomic.LoadInt64(tokensQueued)
+	if queued == lent.seen.Load() {
 		return
 	}
 	var tokens [64]int64
+	var others []int64
 	for {
 		n := C.cgotorch_take_tokens((*C.int64_t)(&tokens[0]), C.int64_t(len(tokens)))
-		lent.taken.Add(int64(n))
 		for _, token := range tokens[:n] {
-			unpin(token)
+			if !unpin(token) && inPython {
+				others = append(others, token)
+			}
 		}
 		if int(n) < len(tokens) {
-			return
+			break
 		}
 	}
+	// Python may have loaded several Go packages, each with a copy of this one: they go back to them.
+	for _, token := range others {
+		C.queue_token(C.int64_t(token))
+	}
+	lent.seen.Store(queued + int64(len(others)))
 }

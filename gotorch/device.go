@@ -50,10 +50,10 @@ func CUDA(i int) Device { return NewDevice(DeviceTypeCUDA, i) }
 // RuntimeError if there can be no such device.
 func NewDevice(t DeviceType, index int) Device {
 	if t < 0 || int(t) >= len(deviceTypes) {
-		panic(&Error{"NewDevice", RuntimeError, "unknown device type " + strconv.Itoa(int(t))})
+		panic(newError("NewDevice", RuntimeError, "unknown device type "+strconv.Itoa(int(t))))
 	}
 	if index < -1 || index > 127 {
-		panic(&Error{"NewDevice", RuntimeError, "device index " + strconv.Itoa(index) + " is out of range"})
+		panic(newError("NewDevice", RuntimeError, "device index "+strconv.Itoa(index)+" is out of range"))
 	}
 	return (Device(t)+1)<<16 | Device(index+1)
 }
@@ -70,12 +70,12 @@ func ParseDevice(name string) (Device, error) {
 		}
 		i, err := strconv.Atoi(index)
 		if err != nil || i < 0 || i > 127 || strconv.Itoa(i) != index {
-			return 0, &Error{"ParseDevice", RuntimeError, "invalid index in device " + quote(name)}
+			return 0, newError("ParseDevice", RuntimeError, "invalid index in device "+quote(name))
 		}
 		return NewDevice(DeviceType(t), i), nil
 	}
-	return 0, &Error{"ParseDevice", RuntimeError,
-		"unknown device " + quote(name) + ", expected one of " + strings.Join(deviceTypes[:], ", ") + ", and an index as in cuda:0"}
+	return 0, newError("ParseDevice", RuntimeError,
+		"unknown device "+quote(name)+", expected one of "+strings.Join(deviceTypes[:], ", ")+", and an index as in cuda:0")
 }
 
 // Type returns the device's kind.
@@ -120,7 +120,7 @@ func CUDADeviceCount() int { return int(C.CUDADeviceCount()) }
 // where CUDA is not available.
 func CUDASynchronize(d Device) {
 	if !d.IsCUDA() {
-		panic(&Error{"CUDASynchronize", ValueError, "expected a CUDA device, got " + d.String()})
+		panic(newError("CUDASynchronize", ValueError, "expected a CUDA device, got "+d.String()))
 	}
 	if err := C.CUDASynchronize(C.int64_t(d.Index())); err != nil {
 		panicC("CUDASynchronize", unsafe.Pointer(err))

@@ -129,11 +129,18 @@ func (op *Operator) Call(args ...any) []any {
 	var n C.int64_t
 	state := enterBack()
 	err := C.CallOperator(op.h, unsafe.SliceData(c.values), C.int64_t(len(c.values)), names, C.int64_t(len(args)), &results, &n)
-	leaveBack(state)
+	warnings := leaveBack(state)
 	runtime.KeepAlive(args)
-	checkBack(op.name, unsafe.Pointer(err))
+	taken := false
+	defer func() { C.FreeValues(results, n, C.bool(!taken)) }()
+	if err != nil {
+		e := takeBackError(op.name, unsafe.Pointer(err))
+		warnings.handOn(true)
+		panic(e)
+	}
+	warnings.handOn(true) // if that panics, FreeValues frees the results
 
-	defer C.FreeValues(results, n, false)
+	taken = true
 	r := resultReader{unsafe.Slice(results, n)}
 	var out []any
 	for len(r.values) > 0 {
@@ -173,7 +180,7 @@ func (c *caller) names(args []any) **C.char {
 		case ok:
 			names[i] = c.cString(named.Name)
 		case names != nil:
-			panic(&Error{c.op, TypeError, fmt.Sprintf("argument %d follows a named one, and has no name", i)})
+			panic(newError(c.op, TypeError, fmt.Sprintf("argument %d follows a named one, and has no name", i)))
 		}
 	}
 	return unsafe.SliceData(names)
@@ -275,7 +282,7 @@ func (c *caller) addOther(arg any) {
 	}
 	s, ok := convertScalar(arg)
 	if !ok {
-		panic(&Error{c.op, TypeError, fmt.Sprintf("an argument of type %T is nothing that an operator takes", arg)})
+		panic(newError(c.op, TypeError, fmt.Sprintf("an argument of type %T is nothing that an operator takes", arg)))
 	}
 	switch s.kind {
 	case scalarBool:
@@ -287,7 +294,7 @@ func (c *caller) addOther(arg any) {
 	case scalarComplex:
 		put(c.push(C.ValueComplex, 0), [2]uint64{s.a, s.b})
 	default:
-		panic(&Error{c.op, TypeError, fmt.Sprintf("%d does not fit into an int64", arg)})
+		panic(newError(c.op, TypeError, fmt.Sprintf("%d does not fit into an int64", arg)))
 	}
 }
 

@@ -163,7 +163,7 @@ func ParseDType(name string) (DType, error) {
 	if d, ok := dtypeAliases[short]; ok {
 		return d, nil
 	}
-	return 0, &Error{"ParseDType", TypeError, "unknown dtype " + quote(name)}
+	return 0, newError("ParseDType", TypeError, "unknown dtype "+quote(name))
 }
 
 // Size returns the bytes that one element takes. Types of several values to a byte take one.
@@ -228,7 +228,7 @@ func (d DType) required(op opID, arg string) int64 { return requiredEnum(d, op, 
 
 func requiredEnum[E DType | Device | Layout | MemoryFormat](e E, op opID, arg string) int64 {
 	if e == 0 {
-		panic(&Error{op.String(), TypeError, "argument '" + arg + "' is not given, and has no default"})
+		panic(newError(op.String(), TypeError, "argument '"+arg+"' is not given, and has no default"))
 	}
 	return int64(e)
 }

@@ -26,9 +26,9 @@ func (t Tensor) plain(op string) (result Tensor, err error) {
 	dtype := t.DType()
 	switch {
 	case t.Layout() != Strided, dtype.IsQuantized():
-		return Tensor{}, &Error{op, NotImplementedError, "sparse and quantised tensors cannot be encoded"}
+		return Tensor{}, newError(op, NotImplementedError, "sparse and quantised tensors cannot be encoded")
 	case t.Device().Type() == DeviceTypeMeta:
-		return Tensor{}, &Error{op, NotImplementedError, "a tensor on the meta device has no values"}
+		return Tensor{}, newError(op, NotImplementedError, "a tensor on the meta device has no values")
 	}
 	t.Shape() // panics for nested tensors
 	return t.Detach().To(CPU).ResolveConj().ResolveNeg().Contiguous(), nil
@@ -69,7 +69,7 @@ func (t Tensor) GobEncode() (b []byte, err error) {
 // GobDecode is part of gob.GobDecoder.
 func (t *Tensor) GobDecode(b []byte) (err error) {
 	defer catch(&err)
-	bad := &Error{"GobDecode", ValueError, "the data is truncated, or no tensor"}
+	bad := newError("GobDecode", ValueError, "the data is truncated, or no tensor")
 	if len(b) == 1 && b[0] == 0 {
 		*t = Tensor{}
 		return nil
@@ -224,7 +224,7 @@ func parseJSONFloat(b []byte, bits int) (float64, error) {
 	}
 	v, err := strconv.ParseFloat(string(b), bits)
 	if err != nil {
-		return 0, &Error{"UnmarshalJSON", ValueError, "an element is " + string(b) + ", which is no number of the tensor's type"}
+		return 0, newError("UnmarshalJSON", ValueError, "an element is "+string(b)+", which is no number of the tensor's type")
 	}
 	return v, nil
 }
@@ -245,7 +245,7 @@ func (t *Tensor) UnmarshalJSON(b []byte) (err error) {
 		return err
 	}
 	if d.IsQuantized() {
-		return &Error{"UnmarshalJSON", NotImplementedError, "quantised tensors cannot be decoded"}
+		return newError("UnmarshalJSON", NotImplementedError, "quantised tensors cannot be decoded")
 	}
 	made, err := fromJSONData(d, j)
 	if err != nil {
@@ -306,7 +306,7 @@ func fromJSONPairs[F jsonFloat32 | jsonFloat64](d DType, j jsonTensor) (Tensor, 
 	list := make([]complex128, len(pairs))
 	for i, p := range pairs {
 		if len(p) != 2 {
-			return Tensor{}, &Error{"UnmarshalJSON", ValueError, fmt.Sprintf("element %d is no pair of numbers", i)}
+			return Tensor{}, newError("UnmarshalJSON", ValueError, fmt.Sprintf("element %d is no pair of numbers", i))
 		}
 		list[i] = complex(float64(p[0]), float64(p[1]))
 	}
@@ -321,7 +321,7 @@ func fromElements[T Element](d DType, list []T, j jsonTensor) (Tensor, error) {
 	}
 	shape := shapeOf(j)
 	if !fits(shape, len(list)) {
-		return Tensor{}, &Error{"UnmarshalJSON", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, len(list))}
+		return Tensor{}, newError("UnmarshalJSON", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, len(list)))
 	}
 	// FromSlice takes no shape for the length of the data.
 	return FromSlice(list).To(d).Reshape(shape), nil
@@ -340,7 +340,7 @@ func checkRange[T Element](d DType, list []T) error {
 	}
 	for _, v := range ints {
 		if v < low || v > high {
-			return &Error{"UnmarshalJSON", ValueError, fmt.Sprintf("an element is %d, which %s cannot hold", v, d)}
+			return newError("UnmarshalJSON", ValueError, fmt.Sprintf("an element is %d, which %s cannot hold", v, d))
 		}
 	}
 	return nil

@@ -16,15 +16,41 @@ import (
 type Error struct {
 	Op   string    // PyTorch's name of the function, "add.Tensor"; "" where there is none
 	Kind ErrorKind // the class that PyTorch raises in Python
-	Msg  string
+	Msg  string    // the first line of what PyTorch says in Python
+
+	cause error
 }
 
-func (e *Error) Error() string {
-	if e.Op == "" {
-		return string(e.Kind) + ": " + e.Msg
-	}
-	return e.Op + ": " + string(e.Kind) + ": " + e.Msg
+func newError(op string, kind ErrorKind, msg string) *Error {
+	return &Error{Op: op, Kind: kind, Msg: msg}
 }
+
+// Error returns Kind and Msg as Python prints them, with Op in front: "view: RuntimeError: shape ...".
+// Where Msg itself begins with the function's name Op is left out: "RuntimeError: mm: mat1 ...".
+func (e *Error) Error() string {
+	text := string(e.Kind) + ": " + e.Msg
+	if e.Op == "" || e.namesOp() {
+		return text
+	}
+	return e.Op + ": " + text
+}
+
+// namesOp reports whether the message begins with the function's name, as many of PyTorch's do:
+// "mm: ", "select(): ", "linalg.inv: ", "torch.cat(): ".
+func (e *Error) namesOp() bool {
+	name, _, found := strings.Cut(e.Msg, ": ")
+	if !found {
+		return false
+	}
+	name = strings.TrimPrefix(strings.TrimSuffix(name, "()"), "torch.")
+	op := e.Op[strings.LastIndex(e.Op, "::")+1:]
+	op, _, _ = strings.Cut(strings.TrimPrefix(op, ":"), ".") // without the overload
+	return strings.TrimSuffix(strings.ReplaceAll(name, ".", "_"), "_") == strings.TrimSuffix(op, "_")
+}
+
+// Unwrap returns the [CallbackPanic] behind an error that began as a panic in a function that
+// libtorch called; nil for all other errors.
+func (e *Error) Unwrap() error { return e.cause }
 
 // Is reports whether target is e's kind, so that errors.Is(err, gotorch.IndexError) works.
 func (e *Error) Is(target error) bool {

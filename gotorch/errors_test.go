@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"gotorch.dev/gotorch"
@@ -19,7 +20,7 @@ func ExampleTry() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, gotorch.RuntimeError), errors.Is(err, gotorch.IndexError))
 	// Output:
-	// mm: RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+	// RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
 	// true false
 }
 
@@ -54,6 +55,40 @@ func TestErrorsArePyTorchs(t *testing.T) {
 }
 
 // Row D6: a zero Tensor is a typed panic that names op and argument.
+// The text is Python's line. Where that does not say which function failed, the name is in front.
+func TestErrorText(t *testing.T) {
+	a := gotorch.Ones([]int64{2, 3})
+	for _, c := range []struct {
+		fn   func()
+		want string
+	}{
+		{func() { a.MM(a) }, "RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"},
+		{func() { a.Select(0, 5) }, "IndexError: select(): index 5 out of range for tensor of size [2, 3] at dimension 0"},
+		{func() { gotorch.LinalgInv(a) }, "RuntimeError: linalg.inv: A must be batches of square matrices, but they are 2 by 3 matrices"},
+		{func() { a.View([]int64{5}) }, "view: RuntimeError: shape '[5]' is invalid for input of size 6"},
+		{func() { a.Transpose(0, 2) }, "transpose.int: IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)"},
+		{func() { gotorch.Call("aten::mm", "", a, a) }, "RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"},
+		{func() { gotorch.Call("aten::view", "", a, []int64{5}) }, "aten::view: RuntimeError: shape '[5]' is invalid for input of size 6"},
+	} {
+		if err := gotorch.Try0(c.fn); err == nil || err.Error() != c.want {
+			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+	for _, c := range []struct{ op, msg, want string }{
+		{"add_.Tensor", "add(): no", "K: add(): no"},
+		{"cat", "torch.cat(): no", "K: torch.cat(): no"},
+		{"aten::mm.out", "mm: no", "K: mm: no"},
+		{"mm", "mmm: no", "mm: K: mmm: no"},
+		{"mm", "mm no", "mm: K: mm no"},
+		{"mm", "in mm: no", "mm: K: in mm: no"},
+		{"", "mm: no", "K: mm: no"},
+	} {
+		if got := (&gotorch.Error{Op: c.op, Kind: "K", Msg: c.msg}).Error(); got != c.want {
+			t.Errorf("%q of %q is %q, want %q", c.msg, c.op, got, c.want)
+		}
+	}
+}
+
 func TestMissingArguments(t *testing.T) {
 	a := gotorch.Ones([]int64{2})
 	var none gotorch.Tensor
@@ -129,12 +164,7 @@ func TestRecoveredPanicsLeaveMemoryFlat(t *testing.T) {
 
 // Row D11. TestForeignExceptions calls operators of a third-party library that throw all sorts of things.
 func TestForeignExceptions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles C++")
-	}
-	if err := gotorch.LoadLibrary(foreignLibrary(t)); err != nil {
-		t.Fatal(err)
-	}
+	loadForeign(t)
 	for what, want := range map[string]string{
 		"int":       "RuntimeError: a C++ exception that is no std::exception was thrown",
 		"runtime":   "RuntimeError: of the standard library",
@@ -149,6 +179,10 @@ func TestForeignExceptions(t *testing.T) {
 		"nonascii":  "RuntimeError: größer",
 		"oom":       "OutOfMemoryError: from c10",
 		"otherwise": "RuntimeError: unknown",
+
+		// tests/test_messages.py compares more of these with Python's.
+		"c10:want CPUFloatType, got Variable[SparseCUDALongType]": "RuntimeError: want torch.FloatTensor, got Variable[torch.cuda.sparse.LongTensor]",
+		"std:CPUBFloat16Type, XLAFloatType, Type, CPUFloatTypes":  "RuntimeError: CPUBFloat16Type, XLAFloatType, Type, torch.FloatTensors",
 	} {
 		before := live()
 		err := gotorch.Try0(func() { gotorch.Call("gotorch_test::throws", "", what) })
@@ -162,18 +196,33 @@ func TestForeignExceptions(t *testing.T) {
 	}
 }
 
-// foreignLibrary compiles testdata/throws.cc against the torch that is loaded.
-func foreignLibrary(t *testing.T) string {
+// loadForeign loads the operators of testdata/throws.cc, compiled against the torch that is loaded.
+func loadForeign(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("compiles C++")
+	}
+	if err := compileForeign(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var compileForeign = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "gotorch")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	cxx := os.Getenv("CXX")
 	if cxx == "" {
 		cxx = "g++"
 	}
 	lib := gotorch.TorchLib()
-	library := filepath.Join(t.TempDir(), "libthrows.so")
+	library := filepath.Join(dir, "libthrows.so")
 	out, err := exec.Command(cxx, "-std=c++20", "-shared", "-fPIC", "-isystem", filepath.Join(lib, "../include"),
 		"testdata/throws.cc", "-o", library, "-L"+lib, "-ltorch_cpu", "-lc10", "-Wl,-rpath,"+lib).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return library
-}
+	return gotorch.LoadLibrary(library)
+})

@@ -106,7 +106,7 @@ func (ctx *FunctionContext) NeedsInputGrad(i int) bool {
 
 func (ctx *FunctionContext) inBackward(op string) {
 	if ctx.node == nil {
-		panic(&Error{op, RuntimeError, "there are no saved tensors outside of Backward"})
+		panic(newError(op, RuntimeError, "there are no saved tensors outside of Backward"))
 	}
 }
 
@@ -183,11 +183,11 @@ func (ctx *FunctionContext) backward(node C.FunctionContext, grads, results []C.
 			continue
 		}
 		if t.T != nil {
-			panic(&Error{"", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))})
+			panic(newError("", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))))
 		}
 	}
 	if len(out) < len(results) {
-		panic(&Error{"", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))})
+		panic(newError("", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))))
 	}
 	for i := range results {
 		out[i].check("gradient")

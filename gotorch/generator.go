@@ -64,7 +64,7 @@ func DefaultGenerator(device Device) *Generator {
 
 func cDevice(op string, d Device) C.Device {
 	if d == 0 {
-		panic(&Error{op, TypeError, "argument 'device' is the zero Device, where a device is required"})
+		panic(newError(op, TypeError, "argument 'device' is the zero Device, where a device is required"))
 	}
 	return C.Device{_type: C.int32_t(d.Type()), index: C.int32_t(d.Index())}
 }
@@ -80,7 +80,7 @@ func (g *Generator) handle(opID, string) unsafe.Pointer {
 // try calls a C function of g.
 func (g *Generator) try(op string, call func(C.Generator) *C.char) {
 	if g == nil {
-		panic(&Error{op, TypeError, "the generator is nil"})
+		panic(newError(op, TypeError, "the generator is nil"))
 	}
 	err := call(g.h)
 	runtime.KeepAlive(g)

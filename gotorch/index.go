@@ -162,24 +162,20 @@ func Mask(mask Tensor) IndexTerm { return indexMask{mask} }
 // dimensions, a mask of another shape, and index tensors that cannot be broadcast; ValueError for a
 // step that is not positive.
 func (t Tensor) Index(terms ...IndexTerm) Tensor {
-	self := t.use(getName, "self")
-	var blk itemBlock
-	if n := len(terms); n <= fewTerms {
-		var buf [fewTerms]indexTerm
-		for i, term := range terms {
-			buf[i] = convertTerm(term, getName, i)
-		}
-		getItem(self, &buf[0], n, &blk)
-	} else {
-		checkTerms(getName, n)
-		var buf [maxTerms]indexTerm
-		for i, term := range terms {
-			buf[i] = convertTerm(term, getName, i)
-		}
-		getItem(self, &buf[0], n, &blk)
+	var few [fewTerms]indexTerm
+	var blk struct {
+		scope unsafe.Pointer
+		out   outTensor
 	}
+	self := t.use(getName, "self")
+	converted := convertTerms(terms, getName, few[:])
+	slow := beforeCall()
+	err := C.cgotorch_get_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
+		(*C.struct_cgotorch_block)(unsafe.Pointer(&blk)))
+	warnings := slow.after()
 	runtime.KeepAlive(t.T)
 	keepTerms(terms)
+	checkBack(getName, unsafe.Pointer(err), warnings)
 	return newTensor(&blk.out, blk.scope)
 }
 
@@ -215,23 +211,16 @@ func (t Tensor) put(value Scalar, terms []IndexTerm, accumulate bool) {
 		}
 	}
 	what.accumulate = boolInt(accumulate)
-	if n := len(terms); n <= fewTerms {
-		var buf [fewTerms]indexTerm
-		for i, term := range terms {
-			buf[i] = convertTerm(term, putName, i)
-		}
-		setItem(self, &buf[0], n, &what)
-	} else {
-		checkTerms(putName, n)
-		var buf [maxTerms]indexTerm
-		for i, term := range terms {
-			buf[i] = convertTerm(term, putName, i)
-		}
-		setItem(self, &buf[0], n, &what)
-	}
+	var few [fewTerms]indexTerm
+	converted := convertTerms(terms, putName, few[:])
+	slow := beforeCall()
+	err := C.cgotorch_set_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
+		(*C.ItemValue)(unsafe.Pointer(&what)))
+	warnings := slow.after()
 	runtime.KeepAlive(t.T)
 	runtime.KeepAlive(tensor.T)
 	keepTerms(terms)
+	checkBack(putName, unsafe.Pointer(err), warnings)
 }
 
 // The names of the operations in errors.
@@ -240,17 +229,24 @@ const (
 	putName = "index_put_"
 )
 
-// Converted terms lie in arrays of fixed length, because then nothing escapes: an index costs no heap
-// allocation.
 const (
-	fewTerms = 6
+	fewTerms = 6 // an index of no more costs no heap allocation
 	maxTerms = 64
 )
 
-func checkTerms(op string, n int) {
-	if n > maxTerms {
-		panic(&Error{op, IndexError, fmt.Sprintf("an index has at most %d terms, not %d", maxTerms, n)})
+// convertTerms puts terms into the form that C takes: into few, if they fit.
+func convertTerms(terms []IndexTerm, op string, few []indexTerm) *indexTerm {
+	converted := few
+	switch n := len(terms); {
+	case n > maxTerms:
+		panic(newError(op, IndexError, fmt.Sprintf("an index has at most %d terms, not %d", maxTerms, n)))
+	case n > len(few):
+		converted = make([]indexTerm, n)
 	}
+	for i, term := range terms {
+		converted[i] = convertTerm(term, op, i)
+	}
+	return unsafe.SliceData(converted)
 }
 
 // indexTerm is the C ABI's IndexTerm.
@@ -258,12 +254,6 @@ type indexTerm struct {
 	kind              int64
 	start, stop, step int64
 	of                unsafe.Pointer
-}
-
-// itemBlock receives what cgotorch_get_item returns.
-type itemBlock struct {
-	scope unsafe.Pointer
-	out   outTensor
 }
 
 // itemValue is the C ABI's ItemValue.
@@ -279,7 +269,7 @@ func convertTerm(term IndexTerm, op string, i int) indexTerm {
 		return indexTerm{kind: C.IndexAt, start: int64(v)}
 	case indexSlice:
 		if v.steps > 1 {
-			panic(&Error{op, TypeError, fmt.Sprintf("argument 'terms[%d]' is a slice with %d steps", i, v.steps)})
+			panic(newError(op, TypeError, fmt.Sprintf("argument 'terms[%d]' is a slice with %d steps", i, v.steps)))
 		}
 		return indexTerm{kind: C.IndexSlice, start: v.start, stop: v.stop, step: v.step}
 	case allTerm:
@@ -311,50 +301,16 @@ func (t Tensor) useTerm(op string, i int) unsafe.Pointer {
 
 //go:noinline
 func badTerm(op string, i int) *Error {
-	return &Error{op, TypeError, fmt.Sprintf("argument 'terms[%d]' is nil, where an IndexTerm is required", i)}
+	return newError(op, TypeError, fmt.Sprintf("argument 'terms[%d]' is nil, where an IndexTerm is required", i))
 }
 
 //go:noinline
 func badValue(t reflect.Type) *Error {
 	if t == nil {
-		return &Error{putName, TypeError, "argument 'value' is nil, where a number or a Tensor is required"}
+		return newError(putName, TypeError, "argument 'value' is nil, where a number or a Tensor is required")
 	}
-	return &Error{putName, TypeError, "argument 'value' must be a Tensor or a Go integer, float, complex or bool, not " + t.String()}
+	return newError(putName, TypeError, "argument 'value' must be a Tensor or a Go integer, float, complex or bool, not "+t.String())
 }
 
 // keepTerms keeps alive what terms point to.
 func keepTerms(terms []IndexTerm) { runtime.KeepAlive(unsafe.SliceData(terms)) }
-
-func getItem(self unsafe.Pointer, terms *indexTerm, n int, blk *itemBlock) {
-	slow := attention.Load() != 0
-	counted := slow && beforeSlow()
-	err := C.cgotorch_get_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(terms)), C.int64_t(n),
-		(*C.struct_cgotorch_block)(unsafe.Pointer(blk)))
-	if slow {
-		leaveC(counted)
-	}
-	if err != nil {
-		panicC(getName, unsafe.Pointer(err))
-	}
-}
-
-func setItem(self unsafe.Pointer, terms *indexTerm, n int, value *itemValue) {
-	slow := attention.Load() != 0
-	counted := slow && beforeSlow()
-	err := C.cgotorch_set_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(terms)), C.int64_t(n),
-		(*C.ItemValue)(unsafe.Pointer(value)))
-	if slow {
-		leaveC(counted)
-	}
-	if err != nil {
-		panicC(putName, unsafe.Pointer(err))
-	}
-}
-
-// beforeSlow does what callSlow does before a call.
-//
-//go:noinline
-func beforeSlow() bool {
-	drainSome()
-	return enterC()
-}

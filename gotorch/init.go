@@ -20,10 +20,13 @@ func init() {
 		fmt.Fprintln(os.Stderr, "gotorch: "+problem)
 		os.Exit(1)
 	}
-	// Python has tensors of its own, and may be replacing the allocator itself.
-	if !bool(C.cgotorch_in_python()) {
+	// Python has tensors and warnings of its own, and may be replacing the allocator itself.
+	if inPython {
+		startInPython()
+	} else {
 		C.cgotorch_install_allocator()
 		C.cgotorch_install_objects()
+		printWarnings()
 	}
 }
 

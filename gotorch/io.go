@@ -51,7 +51,7 @@ func SaveTensors(path string, tensors map[string]Tensor) error {
 	case ".pt", ".pth", ".bin", ".ckpt":
 		return Save(path, tensors)
 	default:
-		return &Error{"SaveTensors", ValueError, "the format of " + path + " is unknown: its name should end in .safetensors or .pt"}
+		return newError("SaveTensors", ValueError, "the format of "+path+" is unknown: its name should end in .safetensors or .pt")
 	}
 }
 
@@ -82,14 +82,14 @@ func LoadTensors(path string, opts ...LoadOptions) (map[string]Tensor, error) {
 func namedTensors(path string, v any) (map[string]Tensor, error) {
 	d, ok := v.(Dict)
 	if !ok {
-		return nil, &Error{"LoadTensors", ValueError, path + " does not hold a dict of tensors: read it with Load"}
+		return nil, newError("LoadTensors", ValueError, path+" does not hold a dict of tensors: read it with Load")
 	}
 	tensors := make(map[string]Tensor, len(d))
 	for key, value := range d.All() {
 		name, ok1 := key.(string)
 		t, ok2 := value.(Tensor)
 		if !ok1 || !ok2 {
-			return nil, &Error{"LoadTensors", ValueError, path + " holds other things than named tensors: read it with Load"}
+			return nil, newError("LoadTensors", ValueError, path+" holds other things than named tensors: read it with Load")
 		}
 		tensors[name] = t
 	}
@@ -149,7 +149,7 @@ func Load(path string, opts ...LoadOptions) (any, error) {
 // Decode is [Load] for size bytes from anywhere, such as a bytes.Reader. It cannot map them.
 func Decode(r io.ReaderAt, size int64, opts ...LoadOptions) (any, error) {
 	if len(opts) > 0 && opts[0].Map {
-		return nil, &Error{"Decode", ValueError, "only a file can be mapped: use Load"}
+		return nil, newError("Decode", ValueError, "only a file can be mapped: use Load")
 	}
 	return load("", r, size, opts)
 }
@@ -188,7 +188,7 @@ func SaveSafetensors(path string, tensors map[string]Tensor, metadata map[string
 	}
 	for _, s := range slices.Concat(names, pairs, []string{path}) {
 		if strings.ContainsRune(s, 0) {
-			return &Error{op, ValueError, "the name " + strconv.Quote(s) + " contains a NUL byte"}
+			return newError(op, ValueError, "the name "+strconv.Quote(s)+" contains a NUL byte")
 		}
 	}
 	cNames, cPairs, cPath := cStrings(names), cStrings(pairs), C.CString(path)

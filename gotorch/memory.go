@@ -118,6 +118,9 @@ func newWord(h uintptr) *unsafe.Pointer {
 // collector; what this package returns has been through it.
 func SetTensorFinalizer(p *unsafe.Pointer) {
 	runtime.SetFinalizer(p, wordDied)
+	if inPython {
+		hold(p)
+	}
 	wordsMade(1)
 }
 

@@ -108,7 +108,7 @@ func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
 		opt = opts[0]
 	}
 	if device == 0 {
-		panic(&Error{"Autocast", TypeError, "argument 'device' is the zero Device, where a device is required"})
+		panic(newError("Autocast", TypeError, "argument 'device' is the zero Device, where a device is required"))
 	}
 	mode := C.Autocast{
 		device_type: C.int32_t(device.Type()),
@@ -166,6 +166,7 @@ const (
 	CuDNNSDP                   Setting = C.SettingCuDNNSDP               // of ScaledDotProductAttention
 	CheckSparseInvariants      Setting = C.SettingSparseInvariants       // check what sparse tensors are made of
 	FillUninitializedMemory    Setting = C.SettingDeterministicFill      // under UseDeterministicAlgorithms
+	WarnAlways                 Setting = C.SettingWarnAlways             // repeat warnings that PyTorch gives once
 	settingDeterministic       Setting = C.SettingDeterministicAlgorithms
 	settingMatmulPrecision     Setting = C.SettingMatmulPrecision
 	settingCuDNNBenchmarkLimit Setting = C.SettingCuDNNBenchmarkLimit

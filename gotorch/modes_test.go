@@ -209,7 +209,7 @@ func TestSettings(t *testing.T) {
 		gotorch.CuDNN, gotorch.CuDNNBenchmark, gotorch.CuDNNDeterministic, gotorch.CuDNNAllowTF32, gotorch.CUDAAllowTF32,
 		gotorch.CUDAAllowFP16Reduction, gotorch.CUDAAllowBF16Reduction, gotorch.OneDNN, gotorch.OneDNNDeterministic,
 		gotorch.NNPACK, gotorch.FlashSDP, gotorch.MemEfficientSDP, gotorch.MathSDP, gotorch.CuDNNSDP,
-		gotorch.CheckSparseInvariants, gotorch.FillUninitializedMemory,
+		gotorch.CheckSparseInvariants, gotorch.FillUninitializedMemory, gotorch.WarnAlways,
 	} {
 		was := s.Enabled()
 		s.Set(!was)

@@ -95,10 +95,10 @@ func GetPrintOptions() PrintOptions {
 
 func (s printStyle) with(o PrintOptions, op string) printStyle {
 	if o.Profile < 0 || int(o.Profile) >= len(printProfiles) {
-		panic(&Error{op, ValueError, "there is no Profile " + strconv.Itoa(int(o.Profile))})
+		panic(newError(op, ValueError, "there is no Profile "+strconv.Itoa(int(o.Profile))))
 	}
 	if o.SciMode < SciAuto || o.SciMode > SciOff {
-		panic(&Error{op, ValueError, "there is no SciMode " + strconv.Itoa(int(o.SciMode))})
+		panic(newError(op, ValueError, "there is no SciMode "+strconv.Itoa(int(o.SciMode))))
 	}
 	if o.Profile != 0 {
 		minWidth := s.minWidth
@@ -110,7 +110,7 @@ func (s printStyle) with(o PrintOptions, op string) printStyle {
 			return
 		}
 		if *from < 0 {
-			panic(&Error{op, ValueError, name + " is " + strconv.Itoa(*from) + ", expected 0 or more"})
+			panic(newError(op, ValueError, name+" is "+strconv.Itoa(*from)+", expected 0 or more"))
 		}
 		*to = *from
 	}

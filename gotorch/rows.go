@@ -17,7 +17,7 @@ func (t Tensor) Rows() iter.Seq2[int, Tensor] { return t.Along(0) }
 // once, by [Unbind], which has a much cheaper gradient; such rows cannot be changed in place.
 func (t Tensor) Along(dim int) iter.Seq2[int, Tensor] {
 	if t.Dim() == 0 {
-		panic(&Error{"Along", TypeError, "iteration over a 0-d tensor"})
+		panic(newError("Along", TypeError, "iteration over a 0-d tensor"))
 	}
 	n := int(t.Size(dim))
 	return func(yield func(int, Tensor) bool) {

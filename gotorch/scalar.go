@@ -83,9 +83,9 @@ func convertScalar(s Scalar) (c cScalar, ok bool) {
 //go:noinline
 func badScalar(s Scalar, op, arg string) *Error {
 	if s == nil {
-		return &Error{op, TypeError, "argument '" + arg + "' is nil, where a number is required"}
+		return newError(op, TypeError, "argument '"+arg+"' is nil, where a number is required")
 	}
-	return &Error{op, TypeError, "argument '" + arg + "' must be a Go integer, float, complex or bool, not " + reflect.TypeOf(s).String()}
+	return newError(op, TypeError, "argument '"+arg+"' must be a Go integer, float, complex or bool, not "+reflect.TypeOf(s).String())
 }
 
 // value returns the number: bool, int64, uint64, float64 or complex128; nil for none.

@@ -96,7 +96,7 @@ func Unscoped(fn func()) {
 // or to the collector where there is none. Tensors from elsewhere are left as they are.
 func (s *ScopeHandle) Keep(tensors ...Tensor) {
 	if !s.active {
-		panic(&Error{"Keep", ValueError, "the scope has ended"})
+		panic(newError("Keep", ValueError, "the scope has ended"))
 	}
 	for _, t := range tensors {
 		s.keep(t.T)

@@ -196,7 +196,7 @@ func (ts Tensors) Close() {
 // which says so in its own words, but for those that it does not see.
 func (ts Tensors) noPairs(op string, other []Tensor) bool {
 	if len(ts) == 0 && len(other) > 0 {
-		panic(&Error{op, RuntimeError, "an empty list of tensors with one that is not empty"})
+		panic(newError(op, RuntimeError, "an empty list of tensors with one that is not empty"))
 	}
 	return len(ts) == 0
 }

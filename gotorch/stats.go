@@ -104,6 +104,9 @@ func newRecorded(h uintptr, scope *ScopeHandle) Tensor {
 
 // forget is called when the tensor at p is freed.
 func forget(p *unsafe.Pointer) {
+	if inPython {
+		letGo(p)
+	}
 	if !everRecorded.Load() {
 		return
 	}

@@ -48,7 +48,7 @@ func copyDims(p *C.int64_t, n C.int64_t) []int64 {
 func (t Tensor) Shape() []int64 {
 	i := t.info("Shape")
 	if i.sizes == nil && i.ndim > 0 {
-		panic(&Error{"Shape", RuntimeError, "a nested tensor has no single shape"})
+		panic(newError("Shape", RuntimeError, "a nested tensor has no single shape"))
 	}
 	shape := copyDims(i.sizes, i.ndim)
 	runtime.KeepAlive(t.T)
@@ -60,7 +60,7 @@ func (t Tensor) Shape() []int64 {
 func (t Tensor) Strides() []int64 {
 	i := t.info("Strides")
 	if i.strides == nil && (i.ndim > 0 || Layout(i.layout+1) != Strided) {
-		panic(&Error{"Strides", RuntimeError, "a tensor of layout " + Layout(i.layout+1).String() + " has no strides"})
+		panic(newError("Strides", RuntimeError, "a tensor of layout "+Layout(i.layout+1).String()+" has no strides"))
 	}
 	strides := copyDims(i.strides, i.ndim)
 	runtime.KeepAlive(t.T)
@@ -84,11 +84,11 @@ func (t Tensor) Size(d int) int64 {
 		at += n
 	}
 	if at < 0 || at >= n {
-		panic(&Error{"Size", IndexError, "Dimension out of range (expected to be in range of [" +
-			strconv.Itoa(min(-n, -1)) + ", " + strconv.Itoa(max(n-1, 0)) + "], but got " + strconv.Itoa(d) + ")"})
+		panic(newError("Size", IndexError, "Dimension out of range (expected to be in range of ["+
+			strconv.Itoa(min(-n, -1))+", "+strconv.Itoa(max(n-1, 0))+"], but got "+strconv.Itoa(d)+")"))
 	}
 	if i.sizes == nil {
-		panic(&Error{"Size", RuntimeError, "a nested tensor has no single shape"})
+		panic(newError("Size", RuntimeError, "a nested tensor has no single shape"))
 	}
 	size := int64(unsafe.Slice(i.sizes, n)[at])
 	runtime.KeepAlive(t.T)
@@ -168,7 +168,7 @@ func (t Tensor) Version() int64 {
 	i := t.info("Version")
 	runtime.KeepAlive(t.T)
 	if i.version < 0 {
-		panic(&Error{"Version", RuntimeError, "Inference tensors do not track version counter."})
+		panic(newError("Version", RuntimeError, "Inference tensors do not track version counter."))
 	}
 	return int64(i.version)
 }
@@ -225,7 +225,7 @@ func (s *Storage) Bytes() int64 {
 
 func (s *Storage) handle(op opID, arg string) unsafe.Pointer {
 	if s == nil {
-		panic(&Error{op.String(), TypeError, "argument '" + arg + "' is nil, where a storage is required"})
+		panic(newError(op.String(), TypeError, "argument '"+arg+"' is nil, where a storage is required"))
 	}
 	return s.h
 }

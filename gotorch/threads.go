@@ -156,18 +156,22 @@ func enterBack() (state backState) {
 	runtime.LockOSThread()
 	state.counted = enterC()
 	state.outer = C.cgotorch_swap_word(C.int64_t(boolInt(state.counted)))
+	state.warnings = gatherWarnings()
 	return state
 }
 
 type backState struct {
-	counted bool
-	outer   C.int64_t
+	counted  bool
+	outer    C.int64_t
+	warnings warningsOf
 }
 
-func leaveBack(state backState) {
+func leaveBack(state backState) warningsOf {
+	warnings := state.warnings.gathered()
 	C.cgotorch_swap_word(state.outer)
 	leaveC(state.counted)
 	runtime.UnlockOSThread()
+	return warnings
 }
 
 // leaveForGo is called first in a function that C calls: while Go code runs, which may wait for
@@ -175,7 +179,9 @@ func leaveBack(state backState) {
 func leaveForGo() (back func()) {
 	counted := C.cgotorch_swap_word(0)
 	leaveC(counted != 0)
+	resume := putWarningsAside()
 	return func() {
+		resume()
 		if counted != 0 {
 			takePlace()
 			C.cgotorch_swap_word(counted)

@@ -67,6 +67,16 @@ class Settings:
             flags += [f"-fsanitize={self.sanitize}", "-fno-omit-frame-pointer", "-g"]
         return flags
 
+    def flags_for(self, source: Path) -> list[str]:
+        """Those of compile_flags that one source is compiled with.
+
+        A file of generated functions, which do nothing but pass arguments on, would take minutes
+        under a sanitizer.
+        """
+        generated = source.name.startswith("ops_gen_")
+        flags = self.compile_flags()
+        return [f for f in flags if not (generated and f.startswith("-fsanitize="))]
+
     def link_flags(self) -> list[str]:
         # Nothing of libtorch_cuda.so is linked: it is loaded when CUDA is first asked about.
         # Lazy binding lets the library start, and say what is wrong, beside another torch than
@@ -230,7 +240,7 @@ class Build:
         self._call(
             [
                 *self.settings.compiler.command,
-                *self.settings.compile_flags(),
+                *self.settings.flags_for(unit.source),
                 *["-MMD", "-MF", str(depends), "-MT", "object"],
                 *["-c", str(unit.source), "-o", str(partial)],
             ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytorch_bridge import build, toolchain
 from pytorch_bridge.testing.gotests import ensure_library
+from pytorch_bridge.toolchain import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +20,25 @@ def library() -> build.Settings:
     ensure_library()
     torch, compiler = toolchain.find_torch(), toolchain.find_compiler()
     return build.Settings(torch, compiler, toolchain.build_dir())
+
+
+@pytest.fixture(scope="module")
+def c_program(library, tmp_path_factory) -> Callable[[str], Path]:
+    """Compiles a program of cgotorch/test as C99, with the sanitizer of the library if it has one."""
+
+    def compiled(name: str) -> Path:
+        out = tmp_path_factory.mktemp("c") / name
+        lib = library.library.parent
+        flags = ["-std=c99", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+        if sanitizer := json.loads(library.facts.read_text())["sanitize"]:
+            flags += [f"-fsanitize={sanitizer}"]
+        source = ROOT / "cgotorch/test" / f"{name}.c"
+        flags += [f"-I{ROOT / 'cgotorch'}", str(source), "-o", str(out)]
+        link = [f"-L{lib}", "-lcgotorch", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]
+        subprocess.run(["gcc", *flags, *link], check=True)
+        return out
+
+    return compiled
 
 
 @pytest.fixture

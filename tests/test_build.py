@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,13 @@ def test_other_flags_compile_again(sources, settings, capsys, monkeypatch):
     flags = settings.compile_flags()
     monkeypatch.setattr(Settings, "compile_flags", lambda self: [*flags, "-DMORE"])
     assert compiled(settings, capsys) == ["one.cc", "two.cc"]
+
+
+def test_a_sanitizer_leaves_out_generated_functions(settings):
+    watched = replace(settings, sanitize="address")
+    assert "-fsanitize=address" in watched.flags_for(ROOT / "cgotorch/errors.cc")
+    assert "-fsanitize=address" not in watched.flags_for(ROOT / "cgotorch/ops_gen_0.cc")
+    assert "-fsanitize=address" in watched.link_flags()
 
 
 def test_compile_error_shows_message_and_command_and_keeps_the_library(sources, settings, capsys):

@@ -8,22 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.toolchain import ROOT, find_torch
 
 pytestmark = pytest.mark.smoke
 
 
 @pytest.fixture(scope="module")
-def program(library, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("abi") / "abi_test"
-    lib = library.library.parent
-    flags = ["-std=c99", "-g", "-Wall", "-Werror", "-pedantic", f"-I{ROOT / 'cgotorch'}"]
-    link = [f"-L{lib}", "-lcgotorch", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]
-    subprocess.run(
-        ["gcc", *flags, str(ROOT / "cgotorch/test/abi_test.c"), "-o", str(out), *link],
-        check=True,
-    )
-    return out
+def program(c_program) -> Path:
+    return c_program("abi_test")
 
 
 def test_facts(program):
@@ -42,3 +34,16 @@ def test_no_invalid_access_to_memory(program):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_clang_has_no_warnings_for_what_every_function_uses(tmp_path):
+    names = ["clang++", *(f"clang++-{version}" for version in range(30, 14, -1))]
+    clang = next(filter(shutil.which, names), None)
+    if clang is None:
+        pytest.skip("clang++ is not installed")
+    source = tmp_path / "thunk.cc"
+    source.write_text('#include "thunk.h"\n')
+    flags = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cgotorch'}"]
+    flags += [f"-isystem{path}" for path in find_torch().includes]
+    done = subprocess.run([clang, *flags, str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

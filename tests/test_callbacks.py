@@ -8,26 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
-
 pytestmark = pytest.mark.smoke
 
 
 @pytest.fixture(scope="module")
-def program(library, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("callbacks") / "callbacks_test"
-    lib = library.library.parent
-    flags = ["-std=c99", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{ROOT / 'cgotorch'}"]
-    link = [f"-L{lib}", "-lcgotorch", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]
-    source = ROOT / "cgotorch/test/callbacks_test.c"
-    subprocess.run(["gcc", *flags, str(source), "-o", str(out), *link], check=True)
-    return out
+def program(c_program) -> Path:
+    return c_program("callbacks_test")
 
 
 def test_facts(program, tmp_path):
     done = subprocess.run([program, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ok") > 40
+    once = "once: indexing with dtype torch.uint8 is now deprecated"
+    assert done.stderr.count(once) == 1, done.stderr
 
 
 def test_no_invalid_access_to_memory(program, tmp_path):

@@ -7,6 +7,8 @@ Python and C take turns in the page's order, so that one can read a file that an
 
 - A Go block with `package main` is a program by itself. In others, declarations that start a line
   go to the package, and the rest is run in order. IMPORTS are there already.
+- A Go block whose first line is a comment with a file's name, and whose package is not main, is that
+  file in the page's folder.
 - A C block with a main is a program by itself; the others of a page make up one.
 - A ```text block is what the block before it prints, and so is an `// Output:` comment at the end
   of a Go block. `...` stands for anything.
@@ -49,6 +51,7 @@ IMPORTS = {
     "strings": "Repeat",
     "time": "Now",
     "gotorch.dev/gotorch": "Ones",
+    "gotorch.dev/gotorch/aoti": "Load",
     "gotorch.dev/gotorch/data": "NewTensorDataset",
     "gotorch.dev/gotorch/data/mnist": "OpenSample",
     "gotorch.dev/gotorch/nn": "ReLU",
@@ -178,6 +181,14 @@ def is_program(block: Block | Row) -> bool:
     return bool(re.search(r"^package main$|^int main\(", block.text, re.M))
 
 
+def file_of(block: Block | Row) -> str | None:
+    """The file that a Go block of a package of its own is."""
+    if isinstance(block, Row) or block.language != "go":
+        return None
+    match = re.match(r"// ([\w/.-]+\.go)\n(?:\n|//.*\n)*package (?!main\n)", block.text)
+    return match[1] if match else None
+
+
 GO_SHOW = """\
 package show
 
@@ -223,7 +234,7 @@ def go_page(package: str, page: Page) -> str:
     """A Go package whose Main runs the fragments of a page."""
     declarations, statements = "", ""
     for step in page.steps:
-        if not is_go(step) or is_program(step):
+        if not is_go(step) or is_program(step) or file_of(step):
             continue
         place = f"//line {step.page}:{{}}\n"
         if isinstance(step, Row):
@@ -321,6 +332,9 @@ def go_examples(library, tmp_path_factory) -> Path:
 PYTHON_WORKER = """
 import json, sys
 import torch
+from pytorch_bridge.testing import packages
+
+packages.cached_compiler().__enter__()  # what one page compiles is what other tests run
 
 def show(value):
     if isinstance(value, bool):
@@ -480,6 +494,12 @@ def run_page(
                 python = session("python").run(python_step(step), step.where)
                 go = session("go").run("", step.where)
                 yield step, go, None if step.names is None else python
+                continue
+            if file := file_of(step):
+                assert isinstance(step, Block)
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_text(step.text)
+                yield step, "", step.expected
                 continue
             if is_program(step):
                 if step.language == "go":

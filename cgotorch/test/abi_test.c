@@ -1,37 +1,6 @@
 /* The C ABI from C99, without torch's headers: rows D3, D4, D5 and D9, results of every form, and
  * that failure writes nothing and leaks nothing. Prints a line a fact; exits 1 if one is wrong. */
-#include <cgotorch.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int failures;
-
-static void fact(bool holds, const char *what) {
-  printf("%s %s\n", holds ? "ok  " : "FAIL", what);
-  failures += !holds;
-}
-
-static void must(const char *err) {
-  if (err != NULL) {
-    printf("FAIL unexpected error: %s\n", err);
-    exit(1);
-  }
-}
-
-/* Whether err holds this text; frees it. */
-static bool fails_like(const char *err, const char *part) {
-  bool has = err != NULL && strstr(err, part) != NULL;
-  if (!has) printf("     got: %s\n", err ? err : "(success)");
-  FreeString(err);
-  return has;
-}
-
-static int64_t live(void) {
-  int64_t made, freed;
-  cgotorch_handles(&made, &freed);
-  return made - freed;
-}
+#include "facts.h"
 
 static int64_t uses(Tensor t, bool storage) {
   TensorInfo info;

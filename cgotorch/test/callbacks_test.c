@@ -1,36 +1,6 @@
 /* What calls back and what travels boxed, from C99: hooks, functions, operators by name,
- * generators, modes and files. Prints a line a fact; exits 1 if one is wrong. */
-#include <cgotorch.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int failures;
-
-static void fact(bool holds, const char *what) {
-  printf("%s %s\n", holds ? "ok  " : "FAIL", what);
-  failures += !holds;
-}
-
-static void must(const char *err) {
-  if (err != NULL) {
-    printf("FAIL unexpected error: %s\n", err);
-    exit(1);
-  }
-}
-
-static bool fails_like(const char *err, const char *part) {
-  bool has = err != NULL && strstr(err, part) != NULL;
-  if (!has) printf("     got: %s\n", err ? err : "(success)");
-  FreeString(err);
-  return has;
-}
-
-static int64_t live(void) {
-  int64_t made, freed;
-  cgotorch_handles(&made, &freed);
-  return made - freed;
-}
+ * generators, modes, warnings and files. Prints a line a fact; exits 1 if one is wrong. */
+#include "facts.h"
 
 static char *text(const char *s) { return strcpy(malloc(strlen(s) + 1), s); }
 
@@ -367,6 +337,62 @@ static void files(const char *folder) {
   FreeTensors(tensors, 2);
 }
 
+/* Warnings ----------------------------------------------------------------------------------- */
+
+static const char *const kUint8 = "indexing with dtype torch.uint8 is now deprecated";
+
+static void count_uint8(void *data, const char *kind, const char *message) {
+  if (strcmp(kind, "UserWarning") == 0 && strstr(message, kUint8) == message) ++*(int *)data;
+}
+
+static Tensor masked(Tensor t, Tensor mask) {
+  IndexTerm term = {IndexTensor, 0, 0, 0, {NULL}};
+  term.of.tensor = mask;
+  Tensor picked;
+  must(GetItem(t, &term, 1, &picked));
+  return picked;
+}
+
+static void warnings(void) {
+  const uint8_t data[] = {0, 1};
+  const int64_t size = 2;
+  Tensor x = vector(1, 2), mask;
+  must(TensorFromData(data, sizeof data, &size, 1, 0, &mask));
+  int first = 0, second = 0;
+  released = 0;
+  must(SetWarningHandler(count_uint8, &first, release));
+  FreeTensor(masked(x, mask));
+  FreeTensor(masked(x, mask));
+  fact(first == 2 && released == 0, "each warning comes to the handler");
+  must(SetWarningHandler(count_uint8, &second, release));
+  FreeTensor(masked(x, mask));
+  fact(first == 2 && second == 1 && released == 1, "another handler takes its place");
+
+  const int64_t before = live();
+  const char *kind, *message;
+  struct cgotorch_warnings *outer = cgotorch_gather_warnings(), *w = cgotorch_gather_warnings();
+  FreeTensor(times(x, 2));
+  fact(cgotorch_gathered_warnings(w) == NULL, "nothing is gathered where nothing warns");
+  w = cgotorch_gather_warnings();
+  masked(x, mask);
+  w = cgotorch_gathered_warnings(w);
+  message = cgotorch_warning(w, 0, &kind);
+  fact(second == 1 && strstr(message, kUint8) == message && strcmp(kind, "UserWarning") == 0,
+       "warnings can be gathered instead");
+  fact(cgotorch_warning(w, 1, &kind) == NULL, "and are as many as there were");
+  cgotorch_free_warnings(w, true);
+  fact(live() == before, "results of a call that warned can be refused");
+  cgotorch_swap_warnings(cgotorch_swap_warnings(NULL));
+  fact(cgotorch_gathered_warnings(outer) == NULL, "gathering nests");
+
+  must(SetWarningHandler(PrintWarningOnce, "once:", NULL));
+  fact(released == 2, "a handler that was replaced is released");
+  for (int i = 0; i < 3; i++) FreeTensor(masked(x, mask));
+  must(SetWarningHandler(NULL, NULL, NULL));
+  FreeTensor(x);
+  FreeTensor(mask);
+}
+
 int main(int argc, char **argv) {
   hooks(); /* and what is made once */
   const int64_t before = live();
@@ -376,6 +402,7 @@ int main(int argc, char **argv) {
   operators();
   modes();
   generators();
+  warnings();
   files(argc > 1 ? argv[1] : ".");
   fact(live() == before, "no handle is left");
   return failures > 0;
