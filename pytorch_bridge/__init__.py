@@ -1,8 +1,137 @@
-"""pytorch_bridge writes, builds and checks gotorch, PyTorch for Go.
+"""pytorch_bridge writes, builds and checks gotorch, PyTorch for Go, and compiles graphs of tensors.
 
     python -m pytorch_bridge doctor     what is installed, what is missing, what to type
     python -m pytorch_bridge generate   the C and Go functions, from PyTorch's own schema
     python -m pytorch_bridge build      libcgotorch.so, for the torch that is installed
 
-Importing the package imports neither torch nor anything else that takes time.
+A graph is built from typed variables and ops, and compiled into one function:
+
+    import pytorch_bridge as pb
+
+    x, w = pb.TensorType("float32", (None, 784))("x"), pb.TensorType("float32", (784, 10))("w")
+    f = pb.function([x, w], pb.ops.softmax(pb.ops.mm(x, w), -1))
+    f(torch.rand(3, 784), torch.rand(784, 10))
+
+Importing the package imports neither torch nor anything else that takes time: every name below is
+imported when it is first asked for.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import ops
+    from .compiled import CompiledFunction, function, register_linker
+    from .errors import (
+        BridgeError,
+        BridgeTypeError,
+        BridgeValueError,
+        CompileError,
+        ContractError,
+        InconsistencyError,
+        MissingMethodError,
+    )
+    from .extending import jit
+    from .graph.basic import Apply, Constant, Variable
+    from .graph.function_graph import FunctionGraph
+    from .graph.gradient import grad
+    from .graph.printing import dprint, draw
+    from .loading import load_go
+    from .ops.native import constant
+    from .ops.op import Op
+    from .types import (
+        CType,
+        Generic,
+        TensorType,
+        Type,
+        generic,
+        register_transfer,
+        schema_type,
+        transfer,
+    )
+
+# Where each name comes from.
+_LATER = {
+    "Apply": "graph.basic",
+    "BridgeError": "errors",
+    "BridgeTypeError": "errors",
+    "BridgeValueError": "errors",
+    "CType": "types",
+    "CompileError": "errors",
+    "CompiledFunction": "compiled",
+    "Constant": "graph.basic",
+    "ContractError": "errors",
+    "FunctionGraph": "graph.function_graph",
+    "Generic": "types",
+    "GoBuildError": "loading.errors",
+    "GoError": "loading.errors",
+    "InconsistencyError": "errors",
+    "MissingMethodError": "errors",
+    "Op": "ops.op",
+    "TensorType": "types",
+    "Type": "types",
+    "Variable": "graph.basic",
+    "constant": "ops.native",
+    "dprint": "graph.printing",
+    "draw": "graph.printing",
+    "function": "compiled",
+    "generic": "types",
+    "jit": "extending",
+    "grad": "graph.gradient",
+    "load_go": "loading",
+    "register_linker": "compiled",
+    "register_transfer": "types",
+    "schema_type": "types",
+    "transfer": "types",
+}
+_PACKAGES = ("ops",)
+
+
+__all__ = [
+    "Apply",
+    "BridgeError",
+    "BridgeTypeError",
+    "BridgeValueError",
+    "CType",
+    "CompileError",
+    "CompiledFunction",
+    "Constant",
+    "ContractError",
+    "FunctionGraph",
+    "Generic",
+    "InconsistencyError",
+    "MissingMethodError",
+    "Op",
+    "TensorType",
+    "Type",
+    "Variable",
+    "constant",
+    "dprint",
+    "draw",
+    "function",
+    "generic",
+    "grad",
+    "jit",
+    "load_go",
+    "ops",
+    "register_linker",
+    "register_transfer",
+    "schema_type",
+    "transfer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *_PACKAGES})

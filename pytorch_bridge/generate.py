@@ -19,7 +19,7 @@ from .schema.functions import (
     torch_dir,
     torch_version,
 )
-from .targets import c, go
+from .targets import c, conformance, go
 from .targets.api import Op, resolve
 from .toolchain import find_go
 
@@ -38,7 +38,8 @@ def reference_is_installed() -> bool:
 
 def files(functions: list[Function], version: str) -> dict[Path, str]:
     """Every generated file of C and Go with its text, before gofmt."""
-    ops = resolve(functions, Names())
+    names = Names()
+    ops = resolve(functions, names)
     digest = api_hash(ops)
     installed = {f.name: f for f in functions}
     out = {Path("cgotorch/ops_gen.h"): c.header(ops, digest)}
@@ -52,6 +53,7 @@ def files(functions: list[Function], version: str) -> dict[Path, str]:
             letters[op.go[0].lower()].append(op)
     for letter, mine in letters.items():
         out[Path(f"gotorch/ops_{letter}_gen.go")] = go.wrappers(mine)
+    out[conformance.TABLE] = conformance.table(ops, names.hand_written)
     return out
 
 

@@ -11,7 +11,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from pathlib import Path
 
 import pytest
@@ -69,10 +68,8 @@ def test_ctrl_c_keeps_what_was_learnt(digits: Path, tmp_path: Path) -> None:
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert LINE.match(process.stderr.readline())  # an epoch is done
-        pressed = time.monotonic()
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
-    assert time.monotonic() - pressed < 20
     assert process.returncode == 130
     assert "interrupted; the model as it is now is in" in output
     assert not list(tmp_path.glob(".*")), "a half-written file is left"

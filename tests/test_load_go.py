@@ -651,16 +651,14 @@ def test_python_keeps_its_own_allocator(kinds):
 
 def test_calls_run_without_the_lock(kinds):
     threads = [threading.Thread(target=kinds.Together, args=(200_000_000,)) for _ in range(8)]
-    started = time.monotonic()
     for thread in threads:
         thread.start()
     steps = 0
     while any(thread.is_alive() for thread in threads):
         steps += 1
         time.sleep(0.001)
-    assert time.monotonic() - started < 1.2  # not 8 times 0.2
     assert steps > 20  # Python ran beside them
-    assert kinds.Together(0) == 8
+    assert kinds.Together(0) == 8  # of them at the same time
 
 
 def test_many_threads(kinds):
@@ -887,14 +885,12 @@ def test_two_packages_in_one_process(kinds, tmp_path):
     assert (mine.tolist(), yours.tolist()) == ([0, 1, 2], [0, 0, 0])
 
     # The collector of the first can still interrupt its goroutines.
-    spinning = threading.Thread(target=kinds.Spin, args=(500_000_000,))
-    started = time.monotonic()
+    spinning = threading.Thread(target=kinds.Spin, args=(3_000_000_000,))
     spinning.start()
     time.sleep(0.02)
     kinds.collect()
-    collected = time.monotonic() - started
+    assert spinning.is_alive()  # it was not waited for
     spinning.join()
-    assert collected < (time.monotonic() - started) / 2
 
 
 def test_a_workspace(tmp_path):

@@ -34,7 +34,7 @@ class Variable:
 
     def clone(self) -> Variable:
         """Returns an input of the same type and name."""
-        return Variable(self.type, name=self.name)
+        return self.type.make_variable(self.name)
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -55,7 +55,7 @@ class Constant(Variable):
         self.data = data
 
     def clone(self) -> Constant:
-        return Constant(self.type, self.data, name=self.name)
+        return type(self)(self.type, self.data, name=self.name)
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -84,7 +84,7 @@ class Apply:
 
     def clone(self, inputs: Sequence[Variable] | None = None) -> Apply:
         """Returns the same application with new outputs, to other inputs if given."""
-        outputs = [Variable(v.type, name=v.name) for v in self.outputs]
+        outputs = [v.clone() for v in self.outputs]
         return Apply(self.op, self.inputs if inputs is None else inputs, outputs)
 
     def __str__(self) -> str:
@@ -118,7 +118,7 @@ def graph_inputs(outputs: Iterable[Variable]) -> list[Variable]:
 def toposort(outputs: Iterable[Variable], inputs: Iterable[Variable] = ()) -> list[Apply]:
     """The nodes that lead from inputs to outputs, each after those that it needs. The order
     depends on the graph only."""
-    border = set(inputs)
+    border = inputs if isinstance(inputs, (dict, set, frozenset)) else set(inputs)
     done: set[Apply] = set()
     order: list[Apply] = []
     for out in outputs:

@@ -36,10 +36,10 @@ class Type:
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
         """Returns a variable for `other` that fits this type: `other` itself where its type is
         this one or narrower, else a conversion. TypeError where there is none."""
-        from ..graph.basic import Constant, Variable
+        from ..graph.basic import Variable
 
         if not isinstance(other, Variable):
-            other = Constant(self, self.filter(other))
+            return self.make_constant(other)
         if other.type != self and not self.is_super(other.type):
             converted = self.convert_variable(other) if allow_convert else None
             if converted is None:

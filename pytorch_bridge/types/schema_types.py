@@ -8,17 +8,32 @@ A class knows, for a value called `name`:
   thunk reads the C parameters from them (`from_block`);
 - its Go face: the parameter type (`go`), the statements that fill the block (`go_fill`), and the
   field of an options struct where the schema has a default (`go_option`);
-- its face as a result: `c_results`, `cpp_store`, `go_result`.
+- its face as a result: `c_results`, `cpp_store`, `go_result`;
+- its face in a graph: it is a `CType`, whose values are what torch.ops takes, and `c_literal` is a
+  value that is known as the C function's arguments.
 
-`schema_type("int[2]")` gives the instance for a schema spelling.
+`schema_type("int[2]")` gives the instance for a schema spelling. The wrapper generator uses it too,
+so nothing here imports torch before a value is looked at.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .. import toolchain
+from ..errors import BridgeTypeError
+from . import c_support
+from .base import CType, Sub, Type
+from .enums import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, device_parts, dtype_name
+
+if TYPE_CHECKING:
+    from ..graph.basic import Variable
 
 # The named defaults of enums, in C++ and in Go.
 ENUM_DEFAULTS = {
@@ -57,7 +72,7 @@ class GoOption:
     note: str = ""  # what leaving it out means, for the doc comment
 
 
-class SchemaType:
+class SchemaType(CType):
     """A type of the schema language. Subclasses fill in the faces."""
 
     c = ""  # the C type of the single parameter
@@ -69,6 +84,65 @@ class SchemaType:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.schema!r})"
+
+    # In a graph
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells this type from others. Symbolic sizes are integers there."""
+        return (type(self).__name__, self.schema.replace("SymInt", "int").replace("Sym", ""))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, SchemaType) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        return self.schema
+
+    def holds(self, value: Any) -> bool:
+        """Whether value is one of this type as it is."""
+        raise NotImplementedError(f"{type(self).__name__} lacks holds")
+
+    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        """Returns value as one of this type, or TypeError."""
+        raise self.refusal(value)
+
+    def refusal(self, value: Any, why: str = "") -> BridgeTypeError:
+        return BridgeTypeError(f"expected {self}, got {describe(value)}{why}")
+
+    def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+        if self.holds(value):
+            return value
+        if strict:
+            raise self.refusal(value)
+        return self.convert(value, allow_downcast)
+
+    def make_variable(self, name: str | None = None) -> Variable:
+        from ..graph.variables import ValueVariable
+
+        return ValueVariable(self, name=name)
+
+    def c_headers(self) -> Sequence[str]:
+        return ["math.h", "stdlib.h", "string.h", "cgotorch.h"]
+
+    def c_header_dirs(self) -> Sequence[str]:
+        return [str(toolchain.ROOT / "cgotorch")]
+
+    def c_libraries(self) -> Sequence[str]:
+        return ["cgotorch"]
+
+    def c_lib_dirs(self) -> Sequence[str]:
+        return [str(toolchain.build_dir() / "lib")]
+
+    def c_support_code(self) -> Sequence[str]:
+        return c_support.HELPERS
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = 0;"
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
 
     # C face
     def c_parameters(self, n: str) -> list[str]:
@@ -84,6 +158,15 @@ class SchemaType:
     def cpp_default(self, default: str) -> str:
         """The C++ expression of the schema's default, for an argument that C does not have."""
         raise NotImplementedError(f"{self.schema} = {default}")
+
+    # Where a graph meets C, and so Go
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        """Fills the variables for `name` from the C parameters of n; checks it if check_input."""
+        return f"{name} = {n};"
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        """Puts the value of `name` where the C results of n point. It does not fail."""
+        return f"*{n} = {name};"
 
     # Block face
     def block(self) -> list[BlockField]:
@@ -123,6 +206,8 @@ class SchemaType:
 
 
 class TensorArg(SchemaType):
+    """What the wrappers know of a tensor; TensorType adds what graphs know."""
+
     c, go = "Tensor", "Tensor"
 
     def cpp(self, n: str, written: bool = False) -> str:
@@ -136,6 +221,12 @@ class TensorArg(SchemaType):
 
     def go_keep(self, x: str) -> list[str]:
         return [f"{x}.T"]
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{name} = RetainTensor({n});"
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        return f"*{n} = RetainTensor({name});"
 
     def c_results(self, n: str) -> list[str]:
         return [f"Tensor *{n}"]
@@ -154,7 +245,56 @@ class TensorArg(SchemaType):
 
 
 class OptionalTensor(TensorArg):
+    """A tensor or None; in a graph, what may turn out to be none at run time."""
+
     go_zero_is_default = True
+
+    def holds(self, value: Any) -> bool:
+        import torch
+
+        return value is None or isinstance(value, torch.Tensor)
+
+    def is_super(self, otype: Type) -> bool | None:
+        return isinstance(otype, TensorArg) or None
+
+    def values_eq(self, a: Any, b: Any) -> bool:
+        if a is None or b is None:
+            return a is b
+        return schema_type("Tensor").values_eq(a, b)
+
+    def values_eq_approx(self, a: Any, b: Any) -> bool:
+        if a is None or b is None:
+            return a is b
+        return schema_type("Tensor").values_eq_approx(a, b)
+
+    @staticmethod
+    def may_share_memory(a: Any, b: Any) -> bool:
+        return schema_type("Tensor").may_share_memory(a, b)
+
+    def c_literal(self, value: Any) -> str | None:
+        return "NULL" if value is None else None
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"Tensor {name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{name} = NULL;\nif (py_{name} != Py_None) {{\n"
+            f"  {name} = pb_python->unwrap(py_{name});\n"
+            f"  if ({name} == NULL) {{\n{sub['fail']}\n}}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_python->wrap({name});"
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"FreeTensor({name});\n{name} = NULL;"
+
+    def c_release(self, name: str, sub: Sub) -> str:
+        return self.c_cleanup(name, sub)
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f"in_opt({n})"
@@ -173,8 +313,64 @@ class OptionalTensor(TensorArg):
 
 
 class TensorList(SchemaType):
+    """Tensors. In a graph an op takes them one by one; a variable of this type is one list."""
+
     go = "[]Tensor"
     optional = False
+
+    def holds(self, value: Any) -> bool:
+        import torch
+
+        return isinstance(value, (list, tuple)) and all(
+            isinstance(v, torch.Tensor) or (v is None and self.optional) for v in value
+        )
+
+    def values_eq(self, a: Any, b: Any) -> bool:
+        one = schema_type("Tensor?")
+        return len(a) == len(b) and all(map(one.values_eq, a, b))
+
+    def values_eq_approx(self, a: Any, b: Any) -> bool:
+        one = schema_type("Tensor?")
+        return len(a) == len(b) and all(map(one.values_eq_approx, a, b))
+
+    @staticmethod
+    def may_share_memory(a: Any, b: Any) -> bool:
+        share = schema_type("Tensor").may_share_memory
+        a, b = (v if isinstance(v, (list, tuple)) else [v] for v in (a, b))
+        return any(share(x, y) for x in a for y in b)
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"Tensor *{name};\nint64_t {name}_len;"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;\n{name}_len = 0;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{self.c_init(name, sub)}\n"
+            f'if (pb_tensors_from(py_{name}, "{input_name(name, sub)}", {int(self.optional)}, '
+            f"&{name}, &{name}_len)) {{\n{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_tensors_to({name}, {name}_len);"
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"FreeTensors({name}, {name}_len);\nFreeArray({name});\n{self.c_init(name, sub)}"
+
+    def c_release(self, name: str, sub: Sub) -> str:
+        return self.c_cleanup(name, sub)
+
+    def c_support_code(self) -> Sequence[str]:
+        return c_support.TENSOR_HELPERS
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        copy = copied_list("Tensor", name, n, sub["fail"])
+        return f"{copy}\nfor (int64_t i = 0; i < {n}_len; i++) RetainTensor({n}[i]);"
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        # The list is given away as it is.
+        return f"*{n} = {name};\n*{n}_len = {name}_len;\n{self.c_init(name, sub)}"
 
     def c_parameters(self, n: str) -> list[str]:
         return [f"const Tensor *{n}", f"int64_t {n}_len"]
@@ -224,12 +420,46 @@ class OptionalTensorList(TensorList):
     optional = True
 
 
-class Number(SchemaType):
+class Plain(SchemaType):
+    """A C value without anything to free. `kind` names its conversions in c_support."""
+
+    kind = ""
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{self.c} {name};"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f'if (pb_{self.kind}_from(py_{name}, "{input_name(name, sub)}", &{name})) {{\n'
+            f"{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_{self.kind}_to({name});"
+
+    def c_element_type(self) -> str:
+        return self.c
+
+
+class Number(Plain):
     """int, SymInt, DeviceIndex, float and bool."""
 
     def __init__(self, schema: str, c: str, go: str, cpp: str = "{}", result: str = "{}") -> None:
         super().__init__(schema)
         self.c, self.go, self._cpp, self._result = c, go, cpp, result
+        self.kind = {"int64_t": "int", "double": "float", "bool": "bool"}[c]
+
+    def holds(self, value: Any) -> bool:
+        return holds_number(self.kind, value)
+
+    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        return convert_number(self, self.kind, value, allow_downcast)
+
+    def values_eq_approx(self, a: Any, b: Any) -> bool:
+        return close(a, b)
+
+    def c_literal(self, value: Any) -> str | None:
+        return number_literal(self.kind, value)
 
     def cpp(self, n: str, written: bool = False) -> str:
         return self._cpp.format(n)
@@ -281,6 +511,43 @@ class OptionalNumber(SchemaType):
         super().__init__(schema)
         self.number, self.go, self._cpp = c, f"*{go}", cpp
         self.c = f"const {c} *"
+        self.kind = {"int64_t": "int", "double": "float", "bool": "bool"}[c]
+
+    def holds(self, value: Any) -> bool:
+        return value is None or holds_number(self.kind, value)
+
+    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        return convert_number(self, self.kind, value, allow_downcast)
+
+    def is_super(self, otype: Type) -> bool | None:
+        return self == otype or otype == schema_type(self.kind) or None
+
+    def c_literal(self, value: Any) -> str | None:
+        if value is None:
+            return "NULL"
+        return f"&(const {self.number}){{{number_literal(self.kind, value)}}}"
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{self.number} {name}_value;\n{self.c}{name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name}_value = 0;\n{name} = NULL;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{self.c_init(name, sub)}\nif (py_{name} != Py_None) {{\n"
+            f'if (pb_{self.kind}_from(py_{name}, "{input_name(name, sub)}", &{name}_value)) {{\n'
+            f"{sub['fail']}\n}}\n{name} = &{name}_value;\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return (
+            f"Py_XDECREF(py_{name});\n"
+            f"py_{name} = {name} ? pb_{self.kind}_to(*{name}) : Py_NewRef(Py_None);"
+        )
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{name} = NULL;\nif ({n}) {{\n{name}_value = *{n};\n{name} = &{name}_value;\n}}"
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f"{self._cpp}({n})"
@@ -314,6 +581,59 @@ class NumberList(SchemaType):
         self.element, self.size, self.optional, self._cpp = c, size, optional, cpp
         self.go = f"[]{go}"
         self.go_element = go
+        self.kind = {"int64_t": "int", "double": "float"}[c]
+
+    def holds(self, value: Any) -> bool:
+        if value is None:
+            return self.optional
+        return isinstance(value, (list, tuple)) and all(holds_number(self.kind, v) for v in value)
+
+    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        if self.size and isinstance(value, (int, float)):
+            return [convert_number(self, self.kind, value, allow_downcast)] * self.size
+        if not isinstance(value, (list, tuple)):
+            raise self.refusal(value)
+        return [convert_number(self, self.kind, v, allow_downcast) for v in value]
+
+    def c_literal(self, value: Any) -> str | None:
+        if value is None:
+            return "NULL, 0"
+        if not value:
+            # A pointer that is not NULL: an empty list is not none.
+            return f"(const {self.element}[]){{0}}, 0"
+        values = ", ".join(number_literal(self.kind, v) for v in value)
+        return f"(const {self.element}[]){{{values}}}, {len(value)}"
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{self.element} *{name};\nint64_t {name}_len;"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;\n{name}_len = 0;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{self.c_init(name, sub)}\n"
+            f'if (pb_{self.kind}s_from(py_{name}, "{input_name(name, sub)}", '
+            f"{int(self.optional)}, &{name}, &{name}_len)) {{\n{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_{self.kind}s_to({name}, {name}_len);"
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"free({name});\n{name} = NULL;"
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return copied_list(self.element, name, n, sub["fail"])
+
+    def c_results(self, n: str) -> list[str]:
+        return [f"{self.element} **{n}", f"int64_t *{n}_len"]
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        return f"*{n} = {name};\n*{n}_len = {name}_len;\n{self.c_init(name, sub)}"
+
+    def c_element_type(self) -> str:
+        return self.element
 
     def c_parameters(self, n: str) -> list[str]:
         return [f"const {self.element} *{n}", f"int64_t {n}_len"]
@@ -369,6 +689,37 @@ class BoolArray(SchemaType):
         self.size = size
         self.c, self.go = "const bool *", f"[{size}]bool"
 
+    def holds(self, value: Any) -> bool:
+        return (
+            isinstance(value, (list, tuple))
+            and len(value) == self.size
+            and all(isinstance(v, bool) for v in value)
+        )
+
+    def c_literal(self, value: Any) -> str | None:
+        return f"(const bool[]){{{', '.join(str(v).lower() for v in value)}}}"
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"bool {name}[{self.size}];"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"memset({name}, 0, sizeof {name});"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f'if (pb_bools_from(py_{name}, "{input_name(name, sub)}", {self.size}, {name})) {{\n'
+            f"{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_bools_to({name}, {self.size});"
+
+    def c_element_type(self) -> str:
+        return "bool"
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"memcpy({name}, {n}, sizeof {name});"
+
     def cpp(self, n: str, written: bool = False) -> str:
         return f'bools<{self.size}>({n}, "{n}")'
 
@@ -379,9 +730,34 @@ class BoolArray(SchemaType):
         return [f"blk.{n} = unsafe.Pointer(&{x})"]
 
 
-class ScalarArg(SchemaType):
+class ScalarArg(Plain):
     c, go = "Scalar", "Scalar"
     go_zero_is_default = True  # nil
+    kind = "scalar"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, (bool, int, float, complex))
+
+    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        number = item(value)
+        if not isinstance(number, (bool, int, float, complex)):
+            raise self.refusal(value)
+        return number
+
+    def is_super(self, otype: Type) -> bool | None:
+        return self == otype or isinstance(otype, Number) or None
+
+    def values_eq(self, a: Any, b: Any) -> bool:
+        return type(a) is type(b) and a == b
+
+    def values_eq_approx(self, a: Any, b: Any) -> bool:
+        return type(a) is type(b) and close(a, b)
+
+    def c_literal(self, value: Any) -> str | None:
+        return scalar_literal(value)
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"memset(&{name}, 0, sizeof {name});"
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f"scalar({n})"
@@ -421,6 +797,34 @@ class ScalarArg(SchemaType):
 class OptionalScalar(ScalarArg):
     c = "const Scalar *"
 
+    def holds(self, value: Any) -> bool:
+        return value is None or super().holds(value)
+
+    def c_literal(self, value: Any) -> str | None:
+        return "NULL" if value is None else f"&(const Scalar){scalar_literal(value, bare=True)}"
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"Scalar {name}_value;\nconst Scalar *{name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"memset(&{name}_value, 0, sizeof {name}_value);\n{name} = NULL;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{self.c_init(name, sub)}\nif (py_{name} != Py_None) {{\n"
+            f'if (pb_scalar_from(py_{name}, "{input_name(name, sub)}", &{name}_value)) {{\n'
+            f"{sub['fail']}\n}}\n{name} = &{name}_value;\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return (
+            f"Py_XDECREF(py_{name});\n"
+            f"py_{name} = {name} ? pb_scalar_to(*{name}) : Py_NewRef(Py_None);"
+        )
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{name} = NULL;\nif ({n}) {{\n{name}_value = *{n};\n{name} = &{name}_value;\n}}"
+
     def cpp(self, n: str, written: bool = False) -> str:
         return f"scalar_opt({n})"
 
@@ -442,6 +846,39 @@ class OptionalScalar(ScalarArg):
 
 class ScalarList(SchemaType):
     go = "[]Scalar"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and all(
+            isinstance(v, (bool, int, float, complex)) for v in value
+        )
+
+    def c_literal(self, value: Any) -> str | None:
+        if not value:
+            return "(const Scalar[]){{0}}, 0"
+        values = ", ".join(scalar_literal(v, bare=True) for v in value)
+        return f"(const Scalar[]){{{values}}}, {len(value)}"
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"Scalar *{name};\nint64_t {name}_len;"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;\n{name}_len = 0;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{self.c_init(name, sub)}\n"
+            f'if (pb_scalars_from(py_{name}, "{input_name(name, sub)}", 0, &{name}, '
+            f"&{name}_len)) {{\n{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_scalars_to({name}, {name}_len);"
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"free({name});\n{name} = NULL;"
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return copied_list("Scalar", name, n, sub["fail"])
 
     def c_parameters(self, n: str) -> list[str]:
         return [f"const Scalar *{n}", f"int64_t {n}_len"]
@@ -475,6 +912,89 @@ class Enum(SchemaType):
         self.c = f"const {self.plain} *" if self.optional else self.plain
         self.go, self.function = go, function
         self.go_zero_is_default = self.optional
+
+    def holds(self, value: Any) -> bool:
+        import torch
+
+        kinds = {
+            "ScalarType": torch.dtype,
+            "Layout": torch.layout,
+            "MemoryFormat": torch.memory_format,
+            "Device": torch.device,
+        }
+        return isinstance(value, kinds[self.plain]) or (value is None and self.optional)
+
+    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        import torch
+
+        try:
+            if self.plain == "ScalarType" and value is not None:
+                return getattr(torch, dtype_name(value))
+            if self.plain == "Device" and isinstance(value, str):
+                return torch.device(value)
+            if self.plain == "Layout" and value in LAYOUTS:
+                return getattr(torch, value)
+            if self.plain == "MemoryFormat" and value in MEMORY_FORMATS:
+                return getattr(torch, value)
+        except (ValueError, RuntimeError) as e:
+            raise self.refusal(value, f": {e}") from None
+        raise self.refusal(value)
+
+    def is_super(self, otype: Type) -> bool | None:
+        plain = isinstance(otype, Enum) and self.plain == otype.plain
+        return self == otype or (self.optional and plain) or None
+
+    def c_literal(self, value: Any) -> str | None:
+        if value is None:
+            return "NULL"
+        if self.plain == "Device":
+            kind, index = device_parts(value)
+            number = f"{{{DEVICES[kind]}, {index}}}"
+            return f"{'&' if self.optional else ''}(const Device){number}"
+        table = {"ScalarType": DTYPES, "Layout": LAYOUTS, "MemoryFormat": MEMORY_FORMATS}
+        literal = str(table[self.plain][str(value).removeprefix("torch.")])
+        return f"&(const {self.plain}){{{literal}}}" if self.optional else literal
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        if self.optional:
+            return f"{self.plain} {name}_value;\n{self.c}{name};"
+        return f"{self.plain} {name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        if self.optional:
+            return f"memset(&{name}_value, 0, sizeof {name}_value);\n{name} = NULL;"
+        return f"memset(&{name}, 0, sizeof {name});"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        target = f"{name}_value" if self.optional else name
+        code = (
+            f'if (pb_{self.function}_from(py_{name}, "{input_name(name, sub)}", &{target})) {{\n'
+            f"{sub['fail']}\n}}"
+        )
+        if not self.optional:
+            return code
+        return (
+            f"{self.c_init(name, sub)}\nif (py_{name} != Py_None) {{\n{code}\n"
+            f"{name} = &{name}_value;\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        value = f"pb_{self.function}_to({'*' if self.optional else ''}{name})"
+        if self.optional:
+            value = f"{name} ? {value} : Py_NewRef(Py_None)"
+        return f"Py_XDECREF(py_{name});\npy_{name} = {value};"
+
+    def c_support_code(self) -> Sequence[str]:
+        return c_support.ENUM_HELPERS
+
+    def c_element_type(self) -> str:
+        return self.plain
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        if self.optional:
+            found = f"{name}_value = *{n};\n{name} = &{name}_value;"
+            return f"{name} = NULL;\nif ({n}) {{\n{found}\n}}"
+        return super().c_take(name, n, sub)
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f"{self.function}{'_opt' if self.optional else ''}({n})"
@@ -528,6 +1048,39 @@ class String(SchemaType):
         self.go = "*string" if self.optional else "string"
         self.go_zero_is_default = self.optional
 
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, str) or (value is None and self.optional)
+
+    def is_super(self, otype: Type) -> bool | None:
+        return self == otype or (self.optional and isinstance(otype, String)) or None
+
+    def c_literal(self, value: Any) -> str | None:
+        if value is None:
+            return "NULL"
+        text = "".join(
+            chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
+            for b in value.encode()
+        )
+        return f'"{text}"'
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"const char *{name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f'if (pb_str_from(py_{name}, "{input_name(name, sub)}", {int(self.optional)}, '
+            f"&{name})) {{\n{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return (
+            f"Py_XDECREF(py_{name});\n"
+            f"py_{name} = {name} ? PyUnicode_FromString({name}) : Py_NewRef(Py_None);"
+        )
+
     def cpp(self, n: str, written: bool = False) -> str:
         return f"str_opt({n})" if self.optional else f'str({n}, "{n}")'
 
@@ -567,6 +1120,15 @@ class Handle(SchemaType):
         self.function = function
         self.go_zero_is_default = schema.endswith("?")
 
+    def holds(self, value: Any) -> bool:
+        import torch
+
+        kind = torch.Generator if self.c == "Generator" else torch.UntypedStorage
+        return isinstance(value, kind) or (value is None and self.go_zero_is_default)
+
+    def c_literal(self, value: Any) -> str | None:
+        return "NULL" if value is None else None
+
     def cpp(self, n: str, written: bool = False) -> str:
         return (
             f"{self.function}({n})" if self.go_zero_is_default else f'{self.function}({n}, "{n}")'
@@ -591,8 +1153,23 @@ class Handle(SchemaType):
         return GoOption(self.go, note="the default one")
 
 
-class StreamArg(SchemaType):
+class StreamArg(Plain):
     c, go = "Stream", "Stream"
+    kind = "stream"
+
+    def holds(self, value: Any) -> bool:
+        import torch
+
+        return isinstance(value, torch.Stream)
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"memset(&{name}, 0, sizeof {name});"
+
+    def c_literal(self, value: Any) -> str | None:
+        return (
+            f"(const Stream){{INT64_C({value.stream_id}), INT64_C({value.device_index}), "
+            f"INT64_C({value.device_type})}}"
+        )
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f"stream({n})"
@@ -601,9 +1178,122 @@ class StreamArg(SchemaType):
         return [BlockField("", "Stream", "Stream")]
 
 
+def describe(value: Any) -> str:
+    """A short picture of a value for a message."""
+    from ..graph.basic import Variable
+
+    kind = type(value).__qualname__
+    if isinstance(value, Variable):
+        return f"the variable {value} of type {value.type}"
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"a {kind} of {getattr(value, 'dtype', '?')} and shape {tuple(shape)}"
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} (of type {kind})"
+
+
+def input_name(name: str, sub: Sub) -> str:
+    """The name to use for a variable in messages of C: its own, where the linker passes it."""
+    return sub.get("variable", name).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+
+
+def item(value: Any) -> Any:
+    """The Python number of a NumPy or torch scalar; anything else as it is."""
+    if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
+        try:
+            return value.item()
+        except (AttributeError, ValueError, RuntimeError, TypeError):
+            return value
+    return value
+
+
+def holds_number(kind: str, value: Any) -> bool:
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, float if kind == "float" else bool)
+
+
+def convert_number(t: SchemaType, kind: str, value: Any, allow_downcast: bool | None) -> Any:
+    """The Python number of this kind that is equal to value; with allow_downcast the nearest."""
+    number = item(value)
+    if not isinstance(number, (bool, int, float)):
+        raise t.refusal(value)
+    try:
+        converted: Any = {"int": int, "float": float, "bool": bool}[kind](number)
+    except (ValueError, OverflowError) as e:
+        raise t.refusal(value, f": {e}") from None
+    if kind == "int" and not -(2**63) <= converted < 2**63:
+        raise t.refusal(value, ", which has more than 64 bits")
+    same = converted == number or (number != number and converted != converted)
+    if not same and not allow_downcast:
+        raise t.refusal(value, f": it would become {converted!r}, which takes allow_downcast=True")
+    return converted
+
+
+def close(a: Any, b: Any, tolerance: float = 1e-7) -> bool:
+    """Whether two numbers are equal up to rounding; nan is nan, and inf only inf."""
+    if isinstance(a, complex) or isinstance(b, complex):
+        a, b = complex(a), complex(b)
+        return close(a.real, b.real, tolerance) and close(a.imag, b.imag, tolerance)
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return (math.isnan(a) and math.isnan(b)) or math.isclose(
+        a, b, rel_tol=tolerance, abs_tol=tolerance * 1e-3
+    )
+
+
+def copied_list(element: str, name: str, n: str, fail: str) -> str:
+    """Fills `name` with a copy of the list in the C parameters of n, of which NULL is none."""
+    return f"""{name} = NULL;
+{name}_len = {n}_len;
+if ({n}) {{
+  {name} = ({element} *)malloc(({n}_len + 1) * sizeof *{name});
+  if (!{name}) {{
+    pb_error = cgotorch_make_error("MemoryError", "out of memory");
+    {name}_len = 0;
+    {fail}
+  }}
+  if ({n}_len) memcpy({name}, {n}, {n}_len * sizeof *{name});
+}}"""
+
+
+def number_literal(kind: str, value: Any) -> str:
+    """A Python number in C."""
+    if kind == "bool":
+        return "true" if value else "false"
+    if kind == "int":
+        # -2**63 has no literal of its own.
+        return "INT64_MIN" if value == -(2**63) else f"INT64_C({int(value)})"
+    if math.isnan(value):
+        return "(double)NAN"
+    if math.isinf(value):
+        return "(double)INFINITY" if value > 0 else "-(double)INFINITY"
+    return float(value).hex()
+
+
+def scalar_literal(value: Any, bare: bool = False) -> str:
+    """A Python number as a Scalar in C; `bare` leaves the type out, for an array's element."""
+    if isinstance(value, bool):
+        text = f"{{ScalarBool, {{{int(value)}}}}}"
+    elif isinstance(value, int):
+        if value >= 2**63:
+            text = f"{{ScalarUInt, {{(int64_t)UINT64_C({value})}}}}"
+        else:
+            text = f"{{ScalarInt, {{{number_literal('int', value)}}}}}"
+    elif isinstance(value, complex):
+        parts = ", ".join(number_literal("float", v) for v in (value.real, value.imag))
+        text = f"{{ScalarComplex, {{.c = {{{parts}}}}}}}"
+    else:
+        text = f"{{ScalarFloat, {{.f = {number_literal('float', value)}}}}}"
+    return text if bare else f"(Scalar){text}"
+
+
+@cache
 def _simple() -> dict[str, SchemaType]:
+    from .tensor import TensorType
+
     types: list[SchemaType] = [
-        TensorArg("Tensor"),
+        TensorType(),
         OptionalTensor("Tensor?"),
         TensorList("Tensor[]"),
         OptionalTensorList("Tensor?[]"),
@@ -638,14 +1328,13 @@ def _simple() -> dict[str, SchemaType]:
     return {t.schema: t for t in types}
 
 
-_SIMPLE = _simple()
 _LIST = re.compile(r"(int|SymInt|float|bool)\[(\d*)\](\??)$")
 
 
 @cache
 def schema_type(schema: str) -> SchemaType:
     """The type for a schema spelling such as "Tensor?" or "int[2]", or LookupError."""
-    simple = _SIMPLE.get(schema)
+    simple = _simple().get(schema)
     if simple is not None:
         return simple
     found = _LIST.match(schema)

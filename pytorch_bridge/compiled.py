@@ -1,0 +1,274 @@
+"""Compiled functions: a graph as something to call, and the modes of compiling it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .errors import BridgeTypeError, BridgeValueError
+from .graph.basic import Constant, Variable
+from .graph.destroy import DestroyHandler
+from .graph.function_graph import FunctionGraph
+
+# A linker is made for a FunctionGraph and has `make_thunk()`, which returns a callable from the
+# list of input values to the list of output values. If it has `checks_inputs`, the thunk refuses
+# wrong values itself, and its attribute `call`, if any, takes values as arguments.
+LINKERS: dict[str, Callable[[FunctionGraph], Any]] = {}
+
+
+def register_linker(name: str, linker: Callable[[FunctionGraph], Any]) -> None:
+    """Makes `mode=name` use a linker. BridgeValueError where the name is taken."""
+    if name in LINKERS:
+        raise BridgeValueError(f"the mode {name!r} is registered already")
+    LINKERS[name] = linker
+
+
+def _lazy(module: str, name: str) -> Callable[[FunctionGraph], Any]:
+    def make(fgraph: FunctionGraph) -> Any:
+        return getattr(importlib.import_module(f".link.{module}", __package__), name)(fgraph)
+
+    return make
+
+
+register_linker("c", _lazy("c_linker", "CLinker"))
+register_linker("c_only", _lazy("c_linker", "COnlyLinker"))
+register_linker("py", _lazy("python", "PythonLinker"))
+register_linker("opwise", _lazy("opwise", "OpWiseLinker"))
+register_linker("dual", _lazy("dual", "DualLinker"))
+register_linker("debug", _lazy("debug", "DebugLinker"))
+
+# Modes whose graph is run as it was written.
+_UNCHANGED = frozenset(["debug"])
+
+
+def default_mode() -> str:
+    """ "c", unless the C linker is not there."""
+    there = importlib.util.find_spec(f"{__package__}.link.c_linker")
+    return "c" if there is not None else "py"
+
+
+def function(
+    inputs: Variable | Sequence[Variable],
+    outputs: Variable | Sequence[Variable],
+    mode: str | None = None,
+    *,
+    mutable: Iterable[Variable] = (),
+    name: str | None = None,
+    rewrite: bool | None = None,
+) -> CompiledFunction:
+    """Returns a callable that computes outputs from inputs.
+
+    `mode` is how: "c" (one C function, the default), "c_only" (the same, and an error where a node
+    has no C code), "py" (each op in Python), "opwise", "dual",
+    "debug" (checks what every op declares), or what register_linker has added.
+
+    No output shares memory with an input or a constant. Ops that write into an input write into a
+    copy of it, unless it is in `mutable`: then the caller's value is changed.
+
+    InconsistencyError where no order of the ops respects what they destroy. BridgeValueError where
+    the outputs need a variable that is no input.
+    """
+    ins = [inputs] if isinstance(inputs, Variable) else list(inputs)
+    single = isinstance(outputs, Variable)
+    outs = [outputs] if isinstance(outputs, Variable) else list(outputs)
+    mode = default_mode() if mode is None else mode
+    if mode not in LINKERS:
+        raise BridgeValueError(f"there is no mode {mode!r}: modes are {', '.join(sorted(LINKERS))}")
+    fgraph = FunctionGraph(ins, outs)
+    changed = set(mutable)
+    for v in changed:
+        if v not in ins:
+            raise BridgeValueError(f"{v} is in mutable, but no input")
+    kept = {fgraph.became[v] for v in ins if v not in changed}
+    protect(fgraph, kept)
+    fgraph.attach_feature(DestroyHandler(kept))
+    if rewrite if rewrite is not None else mode not in _UNCHANGED:
+        from .rewrite import rewrite as improve
+
+        improve(fgraph)
+    linker = LINKERS[mode](fgraph)
+    return CompiledFunction(ins, outs, single, fgraph, linker, mode, name)
+
+
+def protect(fgraph: FunctionGraph, kept: set[Variable]) -> None:
+    """Keeps a caller's memory apart: inputs in `kept` and constants are destroyed as copies only,
+    and no output shares memory with them."""
+    from .graph.basic import toposort
+    from .graph.destroy import Memory
+    from .ops.basic import deep_copy_op
+
+    memory = Memory(toposort(fgraph.outputs, fgraph.inputs))
+    destroyed = {root for root, _ in memory.destroyers}
+    for v in list(fgraph.variables):
+        if v in destroyed and (v in kept or isinstance(v, Constant)):
+            fgraph.replace(v, deep_copy_op(v), "protect")
+    memory = Memory(toposort(fgraph.outputs, fgraph.inputs))
+    for i, out in enumerate(fgraph.outputs):
+        if any(
+            root in kept or isinstance(root, Constant) or (root, writer) in memory.destroyers
+            for root, writer in memory.of(out)
+        ):
+            fgraph.change_input("output", i, deep_copy_op(out), "protect")
+
+
+class CompiledFunction:
+    """A graph that can be called: with the inputs by position, or by name.
+
+    Values go through the inputs' types, which convert what loses nothing. Tensors that require a
+    gradient work: the gradient is a compiled graph of its own, made at the first backward pass.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        single: bool,
+        fgraph: FunctionGraph,
+        linker: Any,
+        mode: str,
+        name: str | None,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.fgraph = fgraph
+        self.linker = linker
+        self.mode = mode
+        self.name = name
+        self.thunk = linker.make_thunk()
+        self._single = single
+        self._previous: list[Any] = [None] * len(inputs)
+        self._checked = bool(getattr(linker, "checks_inputs", False))
+        direct = getattr(self.thunk, "call", None) if self._checked else None
+        # A list of one output comes from `call` as the output itself.
+        self._direct = direct if single or len(outputs) > 1 else None
+        self._backward: dict[tuple[bool, ...], Any] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._direct is not None and not kwargs and len(args) == len(self.inputs):
+            try:
+                return self._direct(*args)
+            except (TypeError, ValueError, RuntimeError) as e:
+                if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
+                    raise
+                # Nothing has run: a value may be convertible, or require a gradient.
+        values = self._bind(args, kwargs)
+        filtered = [self._filter(i, v) for i, v in enumerate(values)]
+        import torch
+
+        if torch.is_grad_enabled() and any(
+            isinstance(v, torch.Tensor) and v.requires_grad for v in filtered
+        ):
+            results = self._tracked(filtered)
+        else:
+            results = self._run(filtered)
+        return results[0] if self._single else results
+
+    def _run(self, values: list[Any]) -> list[Any]:
+        import torch
+
+        return self.thunk(
+            [v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in values]
+        )
+
+    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        if len(args) > len(self.inputs):
+            raise BridgeTypeError(f"{self} takes {len(self.inputs)} inputs, got {len(args)}")
+        missing = object()
+        values = [*args, *[missing] * (len(self.inputs) - len(args))]
+        for name, value in kwargs.items():
+            places = [i for i, v in enumerate(self.inputs) if v.name == name]
+            if len(places) != 1:
+                count = "no input" if not places else f"{len(places)} inputs"
+                raise BridgeTypeError(f"{self} has {count} named {name!r}")
+            if values[places[0]] is not missing:
+                raise BridgeTypeError(f"{self} was given the input {name!r} twice")
+            values[places[0]] = value
+        for i, value in enumerate(values):
+            if value is missing:
+                raise BridgeTypeError(f"{self} needs input {i}, {self.inputs[i]}")
+        return values
+
+    def _filter(self, i: int, value: Any) -> Any:
+        """The value as the input's type has it, in the memory of the one before where the type
+        can do that."""
+        v = self.inputs[i]
+        inplace = getattr(v.type, "filter_inplace", None)
+        try:
+            if inplace is not None:
+                value = inplace(value, self._previous[i])
+                self._previous[i] = value
+                return value
+            return v.type.filter(value)
+        except (TypeError, ValueError) as e:
+            kind = BridgeTypeError if isinstance(e, TypeError) else BridgeValueError
+            raise kind(f"{self}: input {i} ({v}): {e}") from e
+
+    def _tracked(self, values: list[Any]) -> list[Any]:
+        """The results as part of autograd's graph."""
+        import torch
+
+        compiled = self
+        grad_wanted = tuple(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+
+        class Differentiable(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *values: Any) -> Any:
+                results = compiled._run(list(values))
+                ctx.save_for_backward(*(v for v in values if isinstance(v, torch.Tensor)))
+                ctx.others = [None if isinstance(v, torch.Tensor) else v for v in values]
+                plain = [
+                    r
+                    for r in results
+                    if isinstance(r, torch.Tensor) and not (r.is_floating_point() or r.is_complex())
+                ]
+                ctx.mark_non_differentiable(*plain)
+                return tuple(results)
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx: Any, *grads: Any) -> Any:
+                saved = iter(ctx.saved_tensors)
+                given = [next(saved) if o is None else o for o in ctx.others]
+                return compiled._grads(given, grads, grad_wanted)
+
+        return list(Differentiable.apply(*values))
+
+    def _grads(
+        self, values: Sequence[Any], grads: Sequence[Any], wanted: tuple[bool, ...]
+    ) -> tuple[Any, ...]:
+        """The gradients of the inputs, by a compiled graph that is made once."""
+        import torch
+
+        from .graph.gradient import vector_jacobian
+
+        given = tuple(isinstance(g, torch.Tensor) for g in grads)
+        key = (*wanted, *given)
+        if key not in self._backward:
+            seeds = [
+                v.type.make_variable() if g else None
+                for v, g in zip(self.outputs, given, strict=True)
+            ]
+            found = vector_jacobian(self.outputs, seeds, self.inputs)
+            places = [i for i, w in enumerate(wanted) if w and found[i] is not None]
+            compiled = function(
+                [*self.inputs, *(s for s in seeds if s is not None)],
+                [found[i] for i in places],  # type: ignore[misc]
+                self.mode,
+            )
+            self._backward[key] = places, compiled
+        places, compiled = self._backward[key]
+        results: list[Any] = [None] * len(values)
+        computed = compiled(
+            *values, *(g.contiguous() for g in grads if isinstance(g, torch.Tensor))
+        )
+        for i, g in zip(places, computed, strict=True):
+            results[i] = g
+        return tuple(results)
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        return f"function([{', '.join(map(str, self.inputs))}])"
+
+    __repr__ = __str__

@@ -1,0 +1,167 @@
+"""Adding types, functions, methods and kernels, from outside the package.
+
+This is the one module that an extension imports. A type of one's own:
+
+    from pytorch_bridge.extending import types, typeof_impl, register_model, models
+
+    class Interval:                                    # any Python class
+        def __init__(self, lo, hi):
+            self.lo, self.hi = lo, hi
+
+    class IntervalType(types.Type):                    # its type
+        def __init__(self):
+            super().__init__(name="Interval")
+
+    @typeof_impl(Interval)                             # which values have it
+    def typeof_interval(val, c):
+        return IntervalType()
+
+    @register_model(IntervalType)                      # what they are in C
+    class IntervalModel(models.StructModel):
+        def __init__(self, dmm, fe_type):
+            members = [("lo", types.float64), ("hi", types.float64)]
+            models.StructModel.__init__(self, dmm, fe_type, members)
+
+    make_attribute_wrapper(IntervalType, "lo", "lo")   # x.lo
+    make_attribute_wrapper(IntervalType, "hi", "hi")
+
+    @overload_attribute(IntervalType, "width")         # x.width, written in Python
+    def interval_width(x):
+        def get(x):
+            return x.hi - x.lo
+        return get
+
+and, with `unbox` and `box`, how its values come from Python and go back. Where to read on:
+
+    overload, overload_method, overload_attribute      `overloads`: implementations in Python
+    intrinsic, lower_builtin, lower_getattr, ...       `lowering`: implementations in C
+    infer, infer_getattr, infer_global, type_callable  `templates`: typing alone
+    lower_cast                                         `casts`: conversions and truth values
+    typeof_impl, typeof                                `typeof`: the type of a value
+    models, register_model, make_attribute_wrapper     `models`: what a value is in C
+    box, unbox, NativeValue                            `boxing`: from Python and back
+    transaction, temporary                             `registry`: all or nothing
+    jit                                                `jitted`: Python functions, compiled
+    Op, Apply, Variable, Type, CType, TensorType       ops and types of graphs, written in full
+
+Which of several registrations counts is said in `resolution` (calls, methods, attributes) and in
+`selecting` (C and conversions).
+"""
+
+from __future__ import annotations
+
+from ..graph.basic import Apply, Variable
+from ..ops.op import Op
+from ..types import CType, TensorType, Type
+from . import cgutils, models, types
+from .boxing import BoxContext, BoxingError, NativeValue, box, unbox
+from .builder import BuilderError, CBuilder, Value
+from .casts import lower_cast
+from .context import Context, StructProxy
+from .conversions import Conversion, can_convert
+from .errors import (
+    AssignmentError,
+    DuplicateError,
+    LoweringError,
+    RegistrationError,
+    TypingError,
+    UnreachableError,
+)
+from .lowering import (
+    lower_builtin,
+    lower_constant,
+    lower_getattr,
+    lower_getattr_generic,
+    lower_setattr,
+    lower_setattr_generic,
+)
+from .models import register_model
+from .overloads import (
+    intrinsic,
+    make_attribute_wrapper,
+    overload,
+    overload_attribute,
+    overload_method,
+    register_jitable,
+)
+from .registry import temporary, transaction
+from .selecting import AmbiguityError, Any, VarArg
+from .signatures import Signature, signature
+from .templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    CallableTemplate,
+    ConcreteTemplate,
+    infer,
+    infer_getattr,
+    infer_global,
+    type_callable,
+)
+from .typeof import typeof, typeof_impl
+
+from .jitted import jit  # isort: skip
+from . import core, natives  # isort: skip  # register what PyTorch and Python bring
+
+del core, natives
+
+__all__ = [
+    "AbstractTemplate",
+    "AmbiguityError",
+    "Any",
+    "Apply",
+    "AssignmentError",
+    "AttributeTemplate",
+    "BoxContext",
+    "BoxingError",
+    "BuilderError",
+    "CBuilder",
+    "CType",
+    "CallableTemplate",
+    "ConcreteTemplate",
+    "Context",
+    "Conversion",
+    "DuplicateError",
+    "LoweringError",
+    "NativeValue",
+    "Op",
+    "RegistrationError",
+    "Signature",
+    "StructProxy",
+    "TensorType",
+    "Type",
+    "TypingError",
+    "UnreachableError",
+    "Value",
+    "VarArg",
+    "Variable",
+    "box",
+    "can_convert",
+    "cgutils",
+    "infer",
+    "infer_getattr",
+    "infer_global",
+    "intrinsic",
+    "jit",
+    "lower_builtin",
+    "lower_cast",
+    "lower_constant",
+    "lower_getattr",
+    "lower_getattr_generic",
+    "lower_setattr",
+    "lower_setattr_generic",
+    "make_attribute_wrapper",
+    "models",
+    "overload",
+    "overload_attribute",
+    "overload_method",
+    "register_jitable",
+    "register_model",
+    "signature",
+    "temporary",
+    "transaction",
+    "type_callable",
+    "typeof",
+    "typeof_impl",
+    "types",
+    "unbox",
+]

@@ -1,0 +1,40 @@
+"""What goes wrong in an extension, or in code that uses one."""
+
+from __future__ import annotations
+
+from ..errors import BridgeError, BridgeTypeError, BridgeValueError
+
+
+class TypingError(BridgeTypeError):
+    """Types for which nothing that is registered stands.
+
+    Typing code may raise it to turn a call down with a reason; the next candidate is asked then.
+    Any other exception in typing code is a bug there, and propagates.
+    """
+
+
+class UnknownTypeError(TypingError):
+    """A value whose class nothing gives a type to."""
+
+
+class RegistrationError(BridgeTypeError):
+    """A registration, or what a registered function returned, is not as it must be."""
+
+
+class DuplicateError(BridgeError, KeyError):
+    """The same thing is registered twice."""
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return str(self.args[0]) if self.args else ""
+
+
+class UnreachableError(BridgeValueError):
+    """A global value that nothing would find under its own name."""
+
+
+class LoweringError(BridgeTypeError):
+    """Typed code for which no C is registered."""
+
+
+class AssignmentError(BridgeTypeError, AttributeError):
+    """An attribute that cannot be assigned to."""

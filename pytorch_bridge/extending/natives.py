@@ -1,0 +1,414 @@
+"""What traced code may call without any extension: PyTorch's functions and Python's operators.
+
+PyTorch's native functions are found by their names. Python's operators, `len`, `bool`, `int`,
+`float`, `abs`, `min`, `max` and the functions of `math` work on numbers and tensors.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..graph.basic import Variable
+from ..ops.native import NativeFunction, Packet
+from ..ops.op import Op
+from ..types import TensorType
+from . import types
+from .errors import TypingError
+from .lowering import lower_builtin
+from .overloads import overload
+from .proxies import BINARY, COMPARE, UNARY, Proxy, unwrapped
+from .signatures import signature
+from .templates import (
+    AttributeTemplate,
+    ConcreteTemplate,
+    calls,
+    infer_getattr,
+)
+
+if TYPE_CHECKING:
+    from .tracing import Trace
+
+NOTHING = object()
+
+# Operators ---------------------------------------------------------------------------------------
+
+_NAMES = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+
+
+def _number(v: Any) -> bool:
+    return isinstance(v, (bool, int, float)) or (
+        isinstance(v, Variable) and not isinstance(v.type, TensorType)
+    )
+
+
+def _compare(name: str) -> Callable[[Any, Any], Any]:
+    """Variables are equal by identity, so == and != of their values have functions here."""
+
+    def compare(a: Any, b: Any) -> Any:
+        from .. import ops
+        from ..ops import scalar
+
+        if _number(a) and _number(b):
+            return getattr(scalar, name)(a, b)
+        return getattr(ops, name)(a, b)
+
+    return compare
+
+
+def _positive(a: Any) -> Any:
+    return a
+
+
+_ON_VARIABLES: dict[Any, Callable[..., Any]] = {
+    **{f: f for f in BINARY.values()},
+    **{f: _compare(name) for name, f in COMPARE.items()},
+    **{f: f for f in UNARY.values()},
+    operator.pos: _positive,
+    operator.getitem: operator.getitem,
+}
+
+
+def _of_torch(func: Any) -> str | None:
+    """The name of PyTorch's native function behind a function or a method, or None."""
+    from ..ops.native import find_packet
+
+    name = getattr(func, "__name__", None)
+    module = getattr(func, "__module__", None) or ""
+    owner = getattr(func, "__objclass__", None) or getattr(func, "__self__", None)
+    ours = module.startswith("torch") or getattr(owner, "__module__", "").startswith("torch")
+    if name is None or not (ours or owner is torch._C.TensorBase):
+        return None
+    return name if find_packet(name) is not None else None
+
+
+def has_native(func: Any) -> bool:
+    """Whether PyTorch, or Python's operators, can do it with variables."""
+    if isinstance(func, (Op, Packet, NativeFunction)):
+        return True
+    try:
+        if func in _ON_VARIABLES:
+            return True
+    except TypeError:  # no hash
+        return False
+    if isinstance(func, torch._ops.OpOverload):
+        return func.namespace == "aten"
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        return func._qualified_op_name.startswith("aten::")
+    return _of_torch(func) is not None
+
+
+def makes_sizes(packet: Packet) -> bool:
+    """Whether the first argument of a function is the size of the result."""
+    return all(
+        f.function.arguments and f.function.arguments[0].name == "size"
+        for f in packet.overloads.values()
+    )
+
+
+def is_random(func: Any) -> bool:
+    """Whether each call of a function of PyTorch gives something else."""
+    if not isinstance(func, (Packet, NativeFunction)):
+        module = getattr(func, "__module__", None) or type(func).__module__
+        if not module.startswith("torch") or isinstance(func, type) or not has_native(func):
+            return False
+        func = native(func)
+    if isinstance(func, NativeFunction):
+        return func.random
+    return any(f.random for f in func.overloads.values()) if isinstance(func, Packet) else False
+
+
+def native(func: Any) -> Callable[..., Any]:
+    """The function on variables."""
+    if isinstance(func, (Op, Packet, NativeFunction)):
+        return func
+    from ..ops.native import find_packet
+    from ..ops.native import native as overload_of
+
+    if func in _ON_VARIABLES:
+        return _ON_VARIABLES[func]
+    if isinstance(func, torch._ops.OpOverload):
+        name, _, suffix = func._schema.name.removeprefix("aten::"), "", func._schema.overload_name
+        return overload_of(f"{name}.{suffix}" if suffix else name)
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        base: str | None = func._qualified_op_name.removeprefix("aten::")
+    else:
+        base = _of_torch(func)
+    packet = find_packet(base or "")
+    if packet is None:
+        raise TypingError(f"PyTorch has no native function {base or func}")
+    return packet
+
+
+def check_pure(func: Any, kwargs: Mapping[str, Any]) -> None:
+    """TypingError for functions that write into a tensor."""
+    if isinstance(func, Op) or func in _ON_VARIABLES:
+        return
+    name = getattr(func, "__name__", "")
+    if kwargs.get("out") is not None:
+        raise TypingError(f"{name}(out=...) writes into a tensor; a traced function makes new ones")
+    if name.endswith("_") and not name.endswith("__"):
+        raise TypingError(
+            f"{name} writes into a tensor; a traced function computes new ones: use "
+            f"x = x.{name.rstrip('_')}(...)"
+        )
+
+
+def _set_item(trace: Trace, x: Any, index: Any, value: Any) -> Any:
+    raise TypingError(
+        "an assignment to elements writes into a tensor; a traced function computes new ones: use "
+        "torch.where, x.index_put(...), x.slice_scatter(...) or x.select_scatter(...)"
+    )
+
+
+# Attributes and methods --------------------------------------------------------------------------
+
+
+def attribute(trace: Trace, owner: Proxy, name: str) -> Any:
+    """What a tensor or a number has by itself under a name; NOTHING where it has nothing."""
+    t = owner._pb_type
+    if isinstance(t, types.Array):
+        return _tensor_attribute(trace, owner, t, name)
+    return _number_attribute(owner, t, name)
+
+
+def _number_attribute(owner: Proxy, t: Any, name: str) -> Any:
+    if type(t) not in (types.Integer, types.Float, types.Boolean):
+        return NOTHING
+    if name == "real":
+        return owner
+    if name == "imag":
+        return 0
+    return NOTHING
+
+
+_VIEWS = ("T", "mT", "H", "mH", "real", "imag")
+
+
+def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> Any:
+    from ..ops.native import find_method, find_packet
+
+    v: Any = owner._pb_variable
+    if name == "shape":
+        return trace.wrap(v.shape)
+    if name == "ndim":
+        return t.ndim
+    if name == "dtype":
+        return t.torch_dtype if t.dtype is not None else NOTHING
+    if name == "device":
+        return torch.device(t.device) if t.device is not None else NOTHING
+    if name == "itemsize":
+        return t.torch_dtype.itemsize
+    if name == "nbytes":
+        return _numel(owner) * t.torch_dtype.itemsize
+    if name == "requires_grad":
+        return False
+    if name in _VIEWS:
+        if name == "real" and not t.torch_dtype.is_complex:
+            return owner
+        packet = find_packet({"T": "numpy_T", "H": "matrix_H"}.get(name, name))
+        return NOTHING if packet is None else trace.wrap(packet(v))
+    constant = _CONSTANT_METHODS.get(name)
+    if constant is not None:
+        return lambda *args, **kwargs: constant(owner, *args, **kwargs)
+    if find_method(name) is None:
+        return NOTHING
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        check_pure(method, kwargs)
+        return trace.on_variables(getattr(v, name), args, kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _numel(x: Any) -> Any:
+    n: Any = 1
+    for size in x.shape:
+        n = n * size
+    return n
+
+
+def _size(x: Any, dim: int | None = None) -> Any:
+    return x.shape if dim is None else x.shape[dim]
+
+
+def _item(x: Any) -> Any:
+    """The only element as a number."""
+    trace, dtype = x._pb_trace, x.dtype
+    if dtype.is_complex:
+        raise TypingError("item() of a complex tensor has no type: take real and imag apart")
+    if dtype is torch.bool:
+        return trace.call(bool, (x,), {})
+    return trace.call(float if dtype.is_floating_point else int, (x,), {})
+
+
+_CONSTANT_METHODS: dict[str, Callable[..., Any]] = {
+    "item": _item,
+    "numel": _numel,
+    "nelement": _numel,
+    "size": _size,
+    "dim": lambda x: x.ndim,
+    "ndimension": lambda x: x.ndim,
+    "element_size": lambda x: x.dtype.itemsize,
+    "is_complex": lambda x: x.dtype.is_complex,
+    "is_floating_point": lambda x: x.dtype.is_floating_point,
+    "float": lambda x: x.to(torch.float32),
+    "double": lambda x: x.to(torch.float64),
+    "half": lambda x: x.to(torch.float16),
+    "bfloat16": lambda x: x.to(torch.bfloat16),
+    "int": lambda x: x.to(torch.int32),
+    "long": lambda x: x.to(torch.int64),
+    "bool": lambda x: x.to(torch.bool),
+}
+
+
+# Functions of Python -----------------------------------------------------------------------------
+
+
+def _truth(trace: Trace, x: Any = False) -> Any:
+    return trace.wrap(trace.convert(x, types.boolean)) if type(x) is Proxy else bool(x)
+
+
+def _to_int(trace: Trace, x: Any = 0, *args: Any) -> Any:
+    if type(x) is Proxy and isinstance(x._pb_type, types.Integer):
+        return x
+    return trace.wrap(trace.convert(x, types.int64)) if type(x) is Proxy else int(x, *args)
+
+
+def _to_float(trace: Trace, x: Any = 0.0) -> Any:
+    if type(x) is Proxy and isinstance(x._pb_type, types.Float):
+        return x
+    return trace.wrap(trace.convert(x, types.float64)) if type(x) is Proxy else float(x)
+
+
+def _extremum(name: str) -> Callable[..., Any]:
+    def function(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+        from ..ops import scalar
+
+        values = list(args[0]) if len(args) == 1 else list(args)
+        if kwargs or not values:
+            raise TypingError(f"{name}() of traced values takes numbers, and nothing by keyword")
+        best = values[0]
+        for v in values[1:]:
+            a, b = unwrapped(best), unwrapped(v)
+            if not (_number(a) and _number(b)):
+                raise TypingError(
+                    f"{name}() needs the truth of a comparison of tensors: use torch.{name}imum"
+                )
+            best = trace.wrap(getattr(scalar, f"{name}imum")(a, b))
+        return best
+
+    return function
+
+
+def _is_instance(trace: Trace, value: Any, cls: Any) -> bool:
+    return isinstance(value, cls)
+
+
+def _no_torch_function(trace: Trace, *args: Any, **kwargs: Any) -> bool:
+    """PyTorch's own Python functions go on with their bodies."""
+    return False
+
+
+SPECIAL: dict[Any, Callable[..., Any]] = {
+    bool: _truth,
+    operator.truth: _truth,
+    int: _to_int,
+    float: _to_float,
+    min: _extremum("min"),
+    max: _extremum("max"),
+    builtins.isinstance: _is_instance,
+    operator.setitem: _set_item,
+    torch.overrides.has_torch_function: _no_torch_function,
+    torch.overrides.has_torch_function_unary: _no_torch_function,
+    torch.overrides.has_torch_function_variadic: _no_torch_function,
+}
+
+
+@overload(len)
+def _tensor_len(x: Any) -> Any:
+    if isinstance(x, types.Array):
+        if not x.ndim:
+            raise TypingError("len() of a tensor without dimensions")
+        return lambda x: x.shape[0]
+    return None
+
+
+@infer_getattr
+class _TensorAttributes(AttributeTemplate):
+    """The types of a tensor's parts; `attribute` above computes them."""
+
+    key = types.Array
+
+    def _part(self, ty: types.Array) -> Any:
+        if ty.dtype is None or not ty.dtype.startswith("complex"):
+            return None
+        part = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}[ty.dtype]
+        return types.Array(part, ty.shape, device=ty.device)
+
+    def resolve_real(self, ty: types.Array) -> Any:
+        return self._part(ty) or ty
+
+    def resolve_imag(self, ty: types.Array) -> Any:
+        return self._part(ty)
+
+
+# math: as Python has it, with its errors
+
+
+_MATH = {
+    "sqrt": "domain",
+    "exp": "range",
+    "expm1": "range",
+    "log": "domain",
+    "log1p": "domain",
+    "log2": "domain",
+    "log10": "domain",
+    "sin": "domain",
+    "cos": "domain",
+    "tan": "domain",
+    "asin": "domain",
+    "acos": "domain",
+    "atan": "",
+    "sinh": "range",
+    "cosh": "range",
+    "tanh": "",
+    "erf": "",
+    "fabs": "",
+}
+
+
+def _math(name: str, error: str) -> None:
+    function = getattr(math, name)
+    template = type(
+        f"Math_{name}",
+        (ConcreteTemplate,),
+        {"key": function, "cases": [signature(types.float64, types.float64)]},
+    )
+    calls.add(function, template, (template, name), f"math.{name}")
+
+    def emit(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        (x,) = args
+        y = b.c_call(name, x, returns="double")
+        finite = b.expression(f"isfinite({x.text})", "bool")
+        known = b.expression(f"!isnan({x.text})", "bool")
+        if error == "domain":
+            wrong = b.expression(f"!isfinite({y.text})", "bool") & finite
+            wrong = wrong | (b.expression(f"isnan({y.text})", "bool") & known)
+            b.check(~wrong, "ValueError", "math domain error")
+        elif error == "range":
+            wrong = b.expression(f"isinf({y.text})", "bool") & finite
+            b.check(~wrong, "OverflowError", "math range error")
+        return y
+
+    lower_builtin(function, types.Float)(emit)
+
+
+for _name, _error in _MATH.items():
+    _math(_name, _error)

@@ -1,0 +1,253 @@
+"""Where registrations are kept.
+
+A registration remembers the file and line of what was registered, so that every message can say
+where to look. Registering the same thing twice is an error that names both places.
+
+An extension is registered as a whole or not at all: what a module registers while it is being
+imported is withdrawn when its import fails. `transaction` does the same for any block of code,
+and `temporary` takes everything back in any case, which is what tests and notebooks want:
+
+    with temporary():
+        @overload(len)
+        def ...
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from .errors import DuplicateError
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def _frames() -> Iterator[FrameType]:
+    """The frames outside this package, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if os.path.dirname(frame.f_code.co_filename) != _HERE:
+            yield frame
+        frame = frame.f_back
+
+
+def caller() -> Place:
+    """The innermost line that is running outside this package."""
+    for frame in _frames():
+        return Place(frame.f_code.co_filename, frame.f_lineno)
+    return Place("<unknown>", 0)
+
+
+def place_of(thing: Any) -> Place:
+    """Where a function is defined. For anything else, a class for instance, the line that is
+    running now: that of its decorator."""
+    if callable(thing) and not isinstance(thing, type):
+        thing = inspect.unwrap(thing)
+        code = getattr(getattr(thing, "__func__", thing), "__code__", None)
+        if isinstance(code, CodeType):
+            return Place(code.co_filename, code.co_firstlineno)
+    return caller()
+
+
+def _captured(function: FunctionType) -> list[Any]:
+    """What a function's code sees beside its arguments: enclosing variables and defaults."""
+    found = list(function.__defaults__ or ())
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            found.append(cell)
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two things are one, perhaps after its file was executed again."""
+    if a is b:
+        return True
+    if isinstance(a, FunctionType) and isinstance(b, FunctionType):
+        return (
+            a.__code__ == b.__code__
+            and a.__code__.co_filename == b.__code__.co_filename
+            and len(_captured(a)) == len(_captured(b))
+            and all(x is y for x, y in zip(_captured(a), _captured(b), strict=True))
+        )
+    if isinstance(a, type) and isinstance(b, type):
+        return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
+    return False
+
+
+@dataclass(eq=False)
+class Entry:
+    """One registration."""
+
+    table: Table
+    key: Hashable
+    value: Any
+    thing: Any  # what the decorator stands above
+    place: Place
+    specs: tuple[Any, ...]  # the types of arguments that it is for, where it has any
+    number: int  # counts registrations: an earlier one has a lower number
+    spec: ModuleSpec | None  # of the module that is being imported, if one is
+    thread: int = field(default_factory=threading.get_ident)
+
+    def __str__(self) -> str:
+        name = getattr(self.thing, "__qualname__", None) or repr(self.thing)
+        return f"{name} ({self.place})"
+
+
+class Table:
+    """The registrations of one kind, by key, each key's in the order of registration."""
+
+    def __init__(self, what: str, unique: bool) -> None:
+        self.what = what  # "boxer": names a registration in messages
+        self.unique = unique
+        self._entries: dict[Hashable, list[Entry]] = {}
+        _tables.append(self)
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        thing: Any,
+        subject: str = "",
+        specs: tuple[Any, ...] = (),
+    ) -> Entry:
+        """Registers value under key and specs. DuplicateError where that is done already; `subject`
+        says there what they are."""
+        with _lock:
+            settle()
+            place = place_of(thing)
+            for entry in self._entries.get(key, ()):
+                if entry.specs == specs and (self.unique or _same(entry.thing, thing)):
+                    raise DuplicateError(
+                        f"the {self.what} for {subject or key} is registered twice: "
+                        f"at {entry.place} and at {place}"
+                    )
+            spec = _module_being_imported()
+            entry = Entry(self, key, value, thing, place, specs, len(_journal), spec)
+            self._entries.setdefault(key, []).append(entry)
+            _journal.append(entry)
+            if entry.spec is not None:
+                _pending.append(entry)
+            _changed()
+            return entry
+
+    def get(self, key: Any) -> tuple[Entry, ...]:
+        """The registrations for a key, the earliest first."""
+        settle()
+        return tuple(self._entries.get(key, ()))
+
+    def entries(self) -> Iterator[Entry]:
+        """All registrations, the earliest first."""
+        settle()
+        found = [e for entries in self._entries.values() for e in entries]
+        return iter(sorted(found, key=lambda e: e.number))
+
+    def names(self) -> list[Hashable]:
+        """The keys for which something is registered."""
+        settle()
+        return list(self._entries)
+
+    def _remove(self, entry: Entry) -> None:
+        entries = self._entries.get(entry.key, [])
+        if entry in entries:
+            entries.remove(entry)
+            if not entries:
+                del self._entries[entry.key]
+
+
+_lock = threading.RLock()
+_tables: list[Table] = []
+_journal: list[Entry | None] = []  # what was withdrawn leaves None, so that numbers stay
+_pending: list[Entry] = []  # made by modules whose import had not ended yet
+changes = 0  # counts them; `version` settles first
+
+
+def version() -> int:
+    """A number that changes with the registry: what was resolved under another one may differ."""
+    settle()
+    return changes
+
+
+def _changed() -> None:
+    global changes
+    changes += 1
+
+
+def _withdraw(entry: Entry) -> None:
+    entry.table._remove(entry)
+    if _journal[entry.number] is entry:
+        _journal[entry.number] = None
+        _changed()
+
+
+def _module_being_imported() -> ModuleSpec | None:
+    for frame in _frames():
+        if frame.f_code.co_name == "<module>":
+            spec = frame.f_globals.get("__spec__")
+            if getattr(spec, "_initializing", False):
+                return spec
+    return None
+
+
+def settle() -> None:
+    """Withdraws what modules registered whose import has failed meanwhile."""
+    if not _pending:
+        return
+    with _lock:
+        waiting = []
+        for entry in _pending:
+            spec = entry.spec
+            assert spec is not None
+            if getattr(spec, "_initializing", False):
+                waiting.append(entry)
+                continue
+            # A failed import leaves no module, or that of a later attempt with a spec of its own.
+            module = sys.modules.get(spec.name)
+            other = getattr(module, "__spec__", None)
+            if module is None or (isinstance(other, ModuleSpec) and other is not spec):
+                _withdraw(entry)
+        _pending[:] = waiting
+
+
+@contextmanager
+def _undoing(when: Callable[[bool], bool]) -> Iterator[None]:
+    start, thread, failed = len(_journal), threading.get_ident(), True
+    try:
+        yield
+        failed = False
+    finally:
+        if when(failed):
+            with _lock:
+                for entry in _journal[start:][::-1]:
+                    if entry is not None and entry.thread == thread:
+                        _withdraw(entry)
+
+
+def transaction() -> Any:
+    """A context: if it is left by an exception, what was registered in it is withdrawn."""
+    return _undoing(lambda failed: failed)
+
+
+def temporary() -> Any:
+    """A context: what is registered in it is withdrawn when it is left."""
+    return _undoing(lambda failed: True)

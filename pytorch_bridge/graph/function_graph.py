@@ -1,0 +1,283 @@
+"""A graph between inputs and outputs that can be changed safely.
+
+It knows who uses each variable, and tells its features of every change. A change can be tried:
+`replace_all_validate` makes it, asks the features, and takes it back where one objects.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
+from .basic import Apply, Constant, Variable, clone_graph, toposort
+from .features import Feature
+
+OUTPUT = "output"
+Client = tuple[Apply | str, int]  # (node, which of its inputs) or (OUTPUT, which output)
+
+
+class FunctionGraph:
+    """The graph from `inputs` to `outputs`.
+
+    With `clone`, it is a copy, and the variables of the caller stay as they are; `became` then has
+    what each of them is here. Every variable without an owner must be an input or a constant.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        features: Iterable[Feature] = (),
+        clone: bool = True,
+    ) -> None:
+        for kind, variables in (("input", inputs), ("output", outputs)):
+            for i, v in enumerate(variables):
+                if not isinstance(v, Variable):
+                    raise BridgeTypeError(f"{kind} {i} of the graph is no variable: {v!r}")
+        self.features: list[Feature] = []
+        seen: dict[Variable, int] = {}
+        for i, v in enumerate(inputs):
+            if isinstance(v, Constant):
+                raise BridgeTypeError(f"input {i} of the graph is the constant {v}")
+            if v in seen:
+                raise BridgeValueError(f"inputs {seen[v]} and {i} of the graph are the same: {v}")
+            seen[v] = i
+        self.became: dict[Variable, Variable] = {}
+        if clone:
+            inputs, outputs, self.became = clone_graph(inputs, outputs)
+        self.inputs = list(inputs)
+        self.outputs = list(outputs)
+        self._input_set = set(self.inputs)
+        # Who uses each variable; dicts as ordered sets.
+        self.clients: dict[Variable, dict[Client, None]] = {v: {} for v in self.inputs}
+        self.apply_nodes: dict[Apply, None] = {}  # in the order of their arrival
+        self._undo: list[tuple[Apply | str, int, Variable]] | None = None
+        for i, v in enumerate(self.outputs):
+            self._import(v, f"output {i}")
+            self.clients[v][OUTPUT, i] = None
+        for feature in features:
+            self.attach_feature(feature)
+
+    # What is in it
+    @property
+    def variables(self) -> Iterator[Variable]:
+        return iter(self.clients)
+
+    def __contains__(self, what: Apply | Variable) -> bool:
+        return what in (self.apply_nodes if isinstance(what, Apply) else self.clients)
+
+    def toposort(self) -> list[Apply]:
+        """The nodes in an order that computes them, which the features may restrict (a destroyer
+        comes after every other reader). It depends on the graph only."""
+        order = toposort(self.outputs, self.inputs)
+        before: dict[Apply, list[Apply]] = {}
+        for feature in self.features:
+            for node, earlier in feature.orderings(self).items():
+                before.setdefault(node, []).extend(earlier)
+        return order if not before else self._restricted(order, before)
+
+    def _restricted(self, order: list[Apply], before: dict[Apply, list[Apply]]) -> list[Apply]:
+        """The order with more restrictions, as near to the given one as they allow."""
+        place = {node: i for i, node in enumerate(order)}
+        waiting = dict.fromkeys(order, 0)
+        after: dict[Apply, list[Apply]] = {}
+        for node in order:
+            needs = {v.owner for v in node.inputs if v.owner in place and v not in self._input_set}
+            needs.update(n for n in before.get(node, ()) if n in place)
+            waiting[node] = len(needs)
+            for n in needs:
+                assert n is not None
+                after.setdefault(n, []).append(node)
+        ready = [place[n] for n, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        result: list[Apply] = []
+        while ready:
+            node = order[heapq.heappop(ready)]
+            result.append(node)
+            for n in after.get(node, ()):
+                waiting[n] -= 1
+                if waiting[n] == 0:
+                    heapq.heappush(ready, place[n])
+        if len(result) != len(order):
+            stuck = next(n for n in order if waiting[n] and n in before)
+            raise InconsistencyError(
+                f"no order of the nodes computes this graph: {stuck} would have to run both before "
+                "and after another reader of what it destroys"
+            )
+        return result
+
+    # Coming and going
+    def _import(self, variable: Variable, reason: str) -> None:
+        """Takes in what computes a variable."""
+        if variable in self.clients:
+            return
+        if variable.owner is None:
+            self._import_leaf(variable, reason)
+            return
+        for node in toposort([variable], self.clients):
+            if node in self.apply_nodes:
+                continue
+            for i, v in enumerate(node.inputs):
+                if v.owner is None and v not in self.clients:
+                    self._import_leaf(v, f"input {i} of {node.op}")
+            self.apply_nodes[node] = None
+            for v in node.outputs:
+                self.clients.setdefault(v, {})
+            for i, v in enumerate(node.inputs):
+                self.clients[v][node, i] = None
+            for feature in self.features:
+                feature.on_import(self, node, reason)
+
+    def _import_leaf(self, v: Variable, reason: str) -> None:
+        if not isinstance(v, Constant):
+            raise BridgeValueError(
+                f"{reason} needs the variable {v} of type {v.type}, which is no input of the graph"
+            )
+        self.clients[v] = {}
+
+    def _prune(self, variable: Variable, reason: str) -> None:
+        """Lets go what nobody uses any more."""
+        pending = [variable]
+        while pending:
+            v = pending.pop()
+            if self.clients.get(v) or v in self._input_set or v not in self.clients:
+                continue
+            if v.owner is None or v.owner not in self.apply_nodes:
+                del self.clients[v]
+                continue
+            node = v.owner
+            if any(self.clients[o] for o in node.outputs):
+                continue
+            del self.apply_nodes[node]
+            for o in node.outputs:
+                del self.clients[o]
+            for i, x in enumerate(node.inputs):
+                del self.clients[x][node, i]
+                pending.append(x)
+            for feature in self.features:
+                feature.on_prune(self, node, reason)
+
+    # Features
+    def attach_feature(self, feature: Feature) -> None:
+        """Adds a feature, unless it is there; it may object by raising."""
+        if feature in self.features:
+            return
+        feature.on_attach(self)
+        self.features.append(feature)
+
+    def remove_feature(self, feature: Feature) -> None:
+        self.features.remove(feature)
+        feature.on_detach(self)
+
+    def feature(self, kind: type) -> Any:
+        """The feature of a class, or None."""
+        return next((f for f in self.features if isinstance(f, kind)), None)
+
+    def validate(self) -> None:
+        """Raises what a feature has against the graph as it is, InconsistencyError mostly."""
+        for feature in self.features:
+            feature.validate(self)
+
+    # Changes
+    def change_input(self, client: Apply | str, i: int, new: Variable, reason: str = "") -> None:
+        """Makes `new` input i of a node, or output i of the graph where client is OUTPUT."""
+        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
+        if old is new:
+            return
+        self._import(new, reason or "a replacement")
+        if isinstance(client, str):
+            self.outputs[i] = new
+        else:
+            client.inputs[i] = new
+        del self.clients[old][client, i]
+        self.clients[new][client, i] = None
+        if self._undo is not None:
+            self._undo.append((client, i, old))
+        for feature in self.features:
+            feature.on_change_input(self, client, i, old, new, reason)
+        self._prune(old, reason)
+
+    def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
+        """Puts `new` in the place of `old` for all who use it. `new` becomes of old's type where
+        it is of a wider one, by a check at run time; TypeError where the two cannot meet.
+
+        Nothing checks that `new` does not depend on `old`."""
+        if old is new:
+            return
+        if old not in self.clients:
+            raise BridgeValueError(f"{old}, to be replaced ({reason}), is not in the graph")
+        if old in self._input_set and not self.clients[old]:
+            return
+        try:
+            new = old.type.filter_variable(new)
+        except TypeError as e:
+            raise BridgeTypeError(f"cannot replace {old} by {new} ({reason}): {e}") from e
+        # What `new` itself needs of `old` is meant as it is.
+        for client, i in list(self.clients[old]):
+            if isinstance(client, Apply) and client is new.owner:
+                continue
+            self.change_input(client, i, new, reason)
+
+    def replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> None:
+        """`replace` for each pair."""
+        for old, new in pairs:
+            if old in self.clients:
+                self.replace(old, new, reason)
+
+    def replace_all_validate(
+        self, pairs: Iterable[tuple[Variable, Variable]], reason: str = ""
+    ) -> None:
+        """`replace_all`, then `validate`; where either raises, the graph is as before."""
+        if self._undo is not None:  # part of a bigger change, which answers for it
+            self.replace_all(pairs, reason)
+            self.validate()
+            return
+        self._undo = []
+        try:
+            self.replace_all(pairs, reason)
+            self.validate()
+        except BaseException:
+            undo, self._undo = self._undo, None
+            for client, i, old in reversed(undo):
+                self.change_input(client, i, old, f"revert {reason}")
+            raise
+        finally:
+            self._undo = None
+
+    def replace_validate(self, old: Variable, new: Variable, reason: str = "") -> None:
+        """`replace_all_validate` for one pair."""
+        self.replace_all_validate([(old, new)], reason)
+
+    def try_replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> bool:
+        """`replace_all_validate`; False where it was taken back."""
+        try:
+            self.replace_all_validate(pairs, reason)
+        except InconsistencyError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raises AssertionError where clients and nodes do not agree. For tests."""
+        clients: dict[Variable, list[Client]] = {}
+        nodes = toposort(self.outputs, self.inputs)
+        assert set(nodes) == set(self.apply_nodes), "the nodes are not those of the graph"
+        for node in nodes:
+            for i, v in enumerate(node.inputs):
+                clients.setdefault(v, []).append((node, i))
+        for i, v in enumerate(self.outputs):
+            clients.setdefault(v, []).append((OUTPUT, i))
+        for v, theirs in self.clients.items():
+            key = [(id(c), i) for c, i in clients.pop(v, [])]
+            assert sorted(key) == sorted((id(c), i) for c, i in theirs), f"clients of {v}"
+        assert not clients, f"not known: {list(clients)}"
+
+    def clone(self, features: Iterable[Feature] = ()) -> FunctionGraph:
+        """Returns a copy, with other features."""
+        return FunctionGraph(self.inputs, self.outputs, features)
+
+    def __str__(self) -> str:
+        from .printing import dprint
+
+        return dprint(self, file="str") or ""

@@ -1,0 +1,196 @@
+"""Gradients: the graph that computes how a cost changes with what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from ..types import TensorType
+from .basic import Apply, Variable, toposort
+
+
+def grad(
+    cost: Variable,
+    wrt: Variable | Sequence[Variable],
+    grad_outputs: Variable | None = None,
+    allow_unused: bool = False,
+) -> Any:
+    """The gradient of a cost of one element: a variable for one in `wrt`, a list for several.
+
+    grad_outputs is what the gradient begins with (1 by default); with it, cost may have any shape.
+    A variable that the cost does not depend on, or only through what is not differentiable, is a
+    BridgeValueError that names it and what is in the way; with allow_unused its gradient is None.
+    """
+    wanted = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    for i, v in enumerate(wanted):
+        if not isinstance(v, Variable):
+            raise BridgeTypeError(f"grad: entry {i} of wrt is no variable: {v!r}")
+    if not isinstance(cost, Variable):
+        raise BridgeTypeError(f"grad: the cost is no variable: {cost!r}")
+    _check_float(cost, "the cost")
+    for v in wanted:
+        _check_float(v, "a gradient is asked for")
+    if grad_outputs is None:
+        shape = getattr(cost.type, "shape", None)
+        if shape is None or any(d != 1 for d in shape):
+            raise BridgeTypeError(
+                f"grad: the cost {cost} of type {cost.type} must have one element; take its sum or "
+                "mean, or give grad_outputs"
+            )
+        grad_outputs = _ones_like(cost)
+    blocked: list[str] = []
+    found = _backward([cost], [grad_outputs], wanted, blocked)
+    for v, g in zip(wanted, found, strict=True):
+        if g is None and not allow_unused:
+            raise BridgeValueError(_no_gradient(cost, v, blocked))
+    return found[0] if isinstance(wrt, Variable) else found
+
+
+def vector_jacobian(
+    outputs: Sequence[Variable],
+    output_grads: Sequence[Variable | None],
+    inputs: Sequence[Variable],
+) -> list[Variable | None]:
+    """The gradients of inputs given those of outputs, None where there is none."""
+    return _backward(outputs, output_grads, inputs, [])
+
+
+def _backward(
+    outputs: Sequence[Variable],
+    output_grads: Sequence[Variable | None],
+    wanted: Sequence[Variable],
+    blocked: list[str],
+) -> list[Variable | None]:
+    from .. import ops
+
+    order = toposort(outputs)
+    depends: set[Variable] = set(wanted)
+    for node in order:
+        if any(v in depends for v in node.inputs):
+            depends.update(node.outputs)
+    grads: dict[Variable, Variable] = {}
+
+    def add(v: Variable, g: Variable) -> None:
+        grads[v] = g if v not in grads else ops.add(grads[v], g)
+
+    for v, g in zip(outputs, output_grads, strict=True):
+        if g is not None:
+            add(v, g)
+    for node in reversed(order):
+        if not any(v in grads for v in node.outputs):
+            continue
+        need = [v in depends and _differentiable(v) for v in node.inputs]
+        for i, v in enumerate(node.inputs):
+            if v in depends and not need[i]:
+                blocked.append(f"{node.op} takes {v} of type {v.type}, which has no gradient")
+        if not any(need):
+            continue
+        for i, g in enumerate(_node_grads(node, grads, need)):
+            if not need[i]:
+                continue
+            if g is None:
+                blocked.append(
+                    f"{node.op} is not differentiable in its input {i} ({node.inputs[i]})"
+                )
+            else:
+                add(node.inputs[i], g)
+    return [grads.get(v) for v in wanted]
+
+
+def _node_grads(
+    node: Apply, grads: dict[Variable, Variable], need: Sequence[bool]
+) -> Sequence[Variable | None]:
+    """What a node's grad returns, checked."""
+    op = node.op
+    given: list[Any] = [grads.get(v) for v in node.outputs]
+    where = ", ".join(f"{i} ({v})" for i, v in enumerate(node.inputs) if need[i])
+    try:
+        own = getattr(op, "grad_of_node", None)
+        if own is not None:
+            found = own(node, given, need)
+        else:
+            filled: list[Any] = [
+                g if g is not None else _zeros_like(v)
+                for g, v in zip(given, node.outputs, strict=True)
+            ]
+            found = op.grad(node.inputs, filled)
+    except NotImplementedError as e:
+        raise MissingMethodError(
+            f"the gradient through {op} in its input {where} is needed, and missing: {e}"
+        ) from e
+    if isinstance(found, Variable) or not isinstance(found, (list, tuple)):
+        raise BridgeTypeError(
+            f"grad of {op} must return a list with an entry for each of its {len(node.inputs)} "
+            f"inputs, got {found!r}"
+        )
+    if len(found) != len(node.inputs):
+        raise BridgeTypeError(
+            f"grad of {op} returned {len(found)} entries for {len(node.inputs)} inputs"
+        )
+    for i, (g, v) in enumerate(zip(found, node.inputs, strict=True)):
+        if g is None:
+            continue
+        if not isinstance(g, Variable):
+            raise BridgeTypeError(f"grad of {op} returned no variable for input {i}: {g!r}")
+        if need[i] and not _fits(g, v):
+            raise BridgeTypeError(
+                f"grad of {op} returned a gradient of type {g.type} for input {i} of type {v.type}"
+            )
+    return found
+
+
+def _fits(g: Variable, v: Variable) -> bool:
+    """Whether g can be a gradient of v: the same dtype, and a shape that can be the same."""
+    a, b = g.type, v.type
+    if not isinstance(a, TensorType) or not isinstance(b, TensorType):
+        return True
+    if None not in (a.dtype, b.dtype) and a.dtype != b.dtype:
+        return False
+    if a.shape is None or b.shape is None:
+        return True
+    return len(a.shape) == len(b.shape) and all(
+        x == y or None in (x, y) for x, y in zip(a.shape, b.shape, strict=True)
+    )
+
+
+def _differentiable(v: Variable) -> bool:
+    if not isinstance(v.type, TensorType):
+        # A type of someone else's may have gradients; its ops know.
+        from ..types import SchemaType
+
+        return not isinstance(v.type, SchemaType)
+    return v.type.dtype is None or v.type.dtype.startswith(("float", "complex", "bfloat"))
+
+
+def _check_float(v: Variable, what: str) -> None:
+    if not _differentiable(v):
+        raise BridgeTypeError(
+            f"grad: {what} for {v} of type {v.type}, which is no floating point tensor"
+            if what.startswith("a ")
+            else f"grad: {what} {v} of type {v.type} is no floating point tensor"
+        )
+
+
+def _no_gradient(cost: Variable, v: Variable, blocked: Sequence[str]) -> str:
+    text = f"grad: {cost} has no gradient with respect to {v}"
+    if blocked:
+        return f"{text}: {'; '.join(dict.fromkeys(blocked))}"
+    return f"{text}: it does not depend on it"
+
+
+def _ones_like(v: Variable) -> Variable:
+    import torch
+
+    from .. import ops
+
+    t = v.type
+    if isinstance(t, TensorType) and t.dtype and t.shape is not None and t.device == "cpu":
+        return ops.constant(torch.ones([d or 1 for d in t.shape], dtype=t.torch_dtype))
+    return ops.ones_like(v)
+
+
+def _zeros_like(v: Variable) -> Variable | None:
+    from .. import ops
+
+    return ops.zeros_like(v) if isinstance(v.type, TensorType) else None

@@ -1,0 +1,201 @@
+"""Variables with the operators of what they stand for: tensors as torch has them, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import BridgeTypeError
+from .basic import Constant, Variable
+
+_COMPARE = {"__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge"}
+_BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}
+_COMMUTATIVE = ("add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor")
+_UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not"}
+
+
+def _no_truth(v: Any) -> BridgeTypeError:
+    return BridgeTypeError(
+        f"the truth of {v} is not known while a graph is built; use ops.where for a choice by value"
+    )
+
+
+class ValueVariable(Variable):
+    """A number, or another value that is no tensor. Numbers have arithmetic."""
+
+    def __bool__(self) -> bool:
+        raise _no_truth(self)
+
+
+class TensorMethods:
+    """What a tensor variable can do. Every method of torch.Tensor that is a native function is one
+    here: `x.relu()`, `x.sum(0)`, `x.reshape(-1, 10)`."""
+
+    type: Any
+    # NumPy and torch leave `array + variable` to the variable.
+    __array_ufunc__ = None
+
+    @property
+    def dtype(self) -> str | None:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int | None:
+        return self.type.ndim
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The sizes: numbers where the type knows them, else variables."""
+        from ..ops.basic import shape_i
+
+        known = self.type.shape
+        if known is None:
+            raise BridgeTypeError(f"{self} of type {self.type} has no fixed number of dimensions")
+        me: Any = self
+        return tuple(shape_i(me, i) if d is None else d for i, d in enumerate(known))
+
+    def size(self, dim: int | None = None) -> Any:
+        """The sizes, or one of them."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int | None:
+        return self.ndim
+
+    @property
+    def T(self) -> Any:
+        from .. import ops
+
+        return ops.numpy_T(self)
+
+    @property
+    def mT(self) -> Any:
+        from .. import ops
+
+        return ops.mT(self)
+
+    def __getattr__(self, name: str) -> Any:
+        from ..ops.native import find_method
+
+        if name.startswith("__"):
+            raise AttributeError(name)
+        method = find_method(name)
+        if method is None:
+            raise AttributeError(f"a tensor variable has no attribute {name!r}")
+        return lambda *args, **kwargs: method(self, *_collected(method, args), **kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        from ..ops.indexing import get_item
+
+        return get_item(self, index)
+
+    def __iter__(self) -> Iterator[Any]:
+        shape = self.type.shape
+        if not shape or shape[0] is None:
+            raise BridgeTypeError(f"{self} of type {self.type} has no fixed size to iterate over")
+        return iter(self[i] for i in range(shape[0]))
+
+    def __bool__(self) -> bool:
+        raise _no_truth(self)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """`torch.relu(x)` and `tensor + x` build a graph where a native function has that name."""
+        from ..ops.native import find_packet
+
+        name = getattr(func, "__name__", "")
+        reflected = name.startswith("__r") and name[3:-2] in _BINARY
+        if name.startswith("__") and (name[2:-2] in _BINARY or reflected):
+            key = _BINARY[name[3:-2] if reflected else name[2:-2]]
+            args = args[::-1] if reflected else args
+        else:
+            key = _COMPARE.get(name) or _UNARY.get(name) or name
+        packet = find_packet(key)
+        if packet is None:
+            raise BridgeTypeError(f"{name or func} cannot be applied to graph variables")
+        return packet(*args, **(kwargs or {}))
+
+
+def _collected(method: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`x.view(2, 3)` as `x.view([2, 3])`, where the method takes a list of sizes."""
+    numbers = args and all(
+        isinstance(a, ValueVariable) or (isinstance(a, int) and not isinstance(a, bool))
+        for a in args
+    )
+    return (args,) if numbers and method.takes_sizes else args
+
+
+class TensorVariable(TensorMethods, Variable):
+    """A tensor in a graph."""
+
+
+class TensorConstant(TensorMethods, Constant):
+    """A tensor that is known."""
+
+
+def _tensor_binary(native: str, reflected: bool) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        from .. import ops
+
+        if isinstance(other, (str, bytes, dict, set)):
+            return NotImplemented
+        swap = reflected and native not in _COMMUTATIVE
+        a, b = (other, self) if swap else (self, other)
+        if reflected and native == "sub" and not isinstance(other, Variable):
+            return ops.rsub(self, other)
+        if reflected and native == "div" and isinstance(other, (bool, int, float, complex)):
+            return ops.mul(ops.reciprocal(self), other)
+        return getattr(ops, native)(a, b)
+
+    return method
+
+
+def _value_binary(scalar: str, reflected: bool) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        from ..ops import scalar as family
+
+        if isinstance(other, TensorMethods):
+            return NotImplemented
+        a, b = (other, self) if reflected else (self, other)
+        return getattr(family, scalar)(a, b)
+
+    return method
+
+
+def _unary(native: str, tensor: bool) -> Any:
+    def method(self: Any) -> Any:
+        from .. import ops
+        from ..ops import scalar as family
+
+        return getattr(ops if tensor else family, native)(self)
+
+    return method
+
+
+for _name, _native in _BINARY.items():
+    setattr(TensorMethods, f"__{_name}__", _tensor_binary(_native, False))
+    setattr(TensorMethods, f"__r{_name}__", _tensor_binary(_native, True))
+    if _native not in ("matmul",):
+        setattr(ValueVariable, f"__{_name}__", _value_binary(_native, False))
+        setattr(ValueVariable, f"__r{_name}__", _value_binary(_native, True))
+for _name, _native in _COMPARE.items():
+    setattr(TensorMethods, _name, _tensor_binary(_native, False))
+    setattr(ValueVariable, _name, _value_binary(_native, False))
+for _name, _native in _UNARY.items():
+    setattr(TensorMethods, _name, _unary(_native, True))
+    setattr(ValueVariable, _name, _unary(_native, False))

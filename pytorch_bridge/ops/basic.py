@@ -1,0 +1,410 @@
+"""Ops that are about any value: copies, views, shapes, and checks of them.
+
+Each has C code for a type once that is registered, for instance
+
+    register_view_op_c_code(MyType, "%(oname)s = %(iname)s; ...", version=(1,))
+
+where `%(iname)s` and `%(oname)s` are the C variables of the input and the output and `%(fail)s` is
+what leaves after an error. For a type whose class has no code of its own, that of the nearest base
+class is taken.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from ..graph.basic import Apply, Variable
+from ..types import SchemaType, TensorType, Type, schema_type
+from ..types.base import Sub
+from ..types.schema_types import NumberList, Plain, describe
+from .op import Op, Storage
+
+
+class _Registry:
+    """C code by type class."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.entries: dict[type, tuple[Any, ...]] = {}
+
+    def add(self, kind: type, *entry: Any) -> None:
+        if not isinstance(kind, type):
+            raise BridgeTypeError(f"{self.what}: expected a class of types, got {kind!r}")
+        if kind in self.entries:
+            raise BridgeValueError(f"{self.what} of {kind.__qualname__} is registered already")
+        self.entries[kind] = entry
+
+    def find(self, t: Type) -> tuple[Any, ...] | None:
+        for kind in type(t).__mro__:
+            if kind in self.entries:
+                return self.entries[kind]
+        return None
+
+    def required(self, op: Op, t: Type) -> tuple[Any, ...]:
+        entry = self.find(t)
+        if entry is None:
+            raise MissingMethodError(
+                f"{op} has no C code for {type(t).__name__}: register it with {self.what}"
+            )
+        return entry
+
+    def versions(self) -> tuple[Any, ...]:
+        """The versions of all entries; () where one has none."""
+        found = []
+        for kind, entry in sorted(self.entries.items(), key=lambda e: e[0].__qualname__):
+            if not entry[-1]:
+                return ()
+            found.append((kind.__qualname__, tuple(entry[-1])))
+        return (1, *found)
+
+
+_deep_copy = _Registry("register_deep_copy_op_c_code")
+_view = _Registry("register_view_op_c_code")
+_shape = _Registry("register_shape_c_code")
+_shape_i = _Registry("register_shape_i_c_code")
+
+
+def register_deep_copy_op_c_code(kind: type, code: str, version: Sequence[Any] = ()) -> None:
+    """The C code of DeepCopyOp for a class of types."""
+    _deep_copy.add(kind, code, version)
+
+
+def register_view_op_c_code(kind: type, code: str, version: Sequence[Any] = ()) -> None:
+    """The C code of ViewOp for a class of types."""
+    _view.add(kind, code, version)
+
+
+def register_shape_c_code(kind: type, code: str, version: Sequence[Any] = ()) -> None:
+    """The C code of Shape for a class of types. The output is a list of integers: set
+    `%(oname)s_len`, and `%(oname)s` to malloced memory."""
+    _shape.add(kind, code, version)
+
+
+def register_shape_i_c_code(
+    kind: type, code: str, check_input: str, version: Sequence[Any] = ()
+) -> None:
+    """The C code of Shape_i for a class of types; `%(i)s` is the dimension, and check_input the
+    code that checks that there is such a one. The output is an int64_t."""
+    _shape_i.add(kind, code, check_input, version)
+
+
+def _filled(code: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub, **more: Any) -> str:
+    return code % {**sub, "iname": inputs[0], "oname": outputs[0], **more}
+
+
+class _OnOne(Op):
+    """An op on one value of any type."""
+
+    __props__: tuple[str, ...] = ()
+    registry: _Registry
+
+    def _variable(self, x: Any) -> Variable:
+        from .native import constant
+
+        return x if isinstance(x, Variable) else constant(x)
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        code, *_ = self.registry.required(self, node.inputs[0].type)
+        return _filled(code, inputs, outputs, sub)
+
+    def c_code_cache_version_apply(self, node: Apply) -> tuple[Any, ...]:
+        """The version of the code for this node's type."""
+        entry = self.registry.find(node.inputs[0].type)
+        return () if entry is None or not entry[-1] else (1, *entry[-1])
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return self.registry.versions()
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return not isinstance(node.inputs[0].type, SchemaType)
+
+
+class DeepCopyOp(_OnOne):
+    """A copy that shares no memory with its input."""
+
+    registry = _deep_copy
+
+    def make_node(self, x: Any) -> Apply:
+        x = self._variable(x)
+        return Apply(self, [x], [x.type.make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        output_storage[0][0] = _copied(inputs[0])
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return list(output_grads)
+
+
+def _copied(value: Any) -> Any:
+    if hasattr(value, "detach") and hasattr(value, "clone"):  # a torch.Tensor
+        return value.detach().clone()
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_copied, value))
+    return copy.deepcopy(value)
+
+
+class ViewOp(_OnOne):
+    """Its input, as another variable in the same memory."""
+
+    registry = _view
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def make_node(self, x: Any) -> Apply:
+        x = self._variable(x)
+        return Apply(self, [x], [x.type.make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        output_storage[0][0] = inputs[0]
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return list(output_grads)
+
+
+class Shape(_OnOne):
+    """The sizes of what has a `shape`, as a list of integers."""
+
+    registry = _shape
+
+    def make_node(self, x: Any) -> Apply:
+        return Apply(self, [self._variable(x)], [schema_type("int[]").make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        output_storage[0][0] = [int(d) for d in _shape_of(self, inputs[0])]
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return [None]
+
+
+class Shape_i(_OnOne):
+    """One size of what has a `shape`: an integer."""
+
+    __props__ = ("i",)
+    registry = _shape_i
+
+    def __init__(self, i: int) -> None:
+        if isinstance(i, bool) or not isinstance(i, int) or i < 0:
+            raise BridgeTypeError(f"Shape_i needs a dimension of 0 or more, got {i!r}")
+        self.i = i
+
+    def make_node(self, x: Any) -> Apply:
+        x = self._variable(x)
+        ndim = getattr(x.type, "ndim", None)
+        if isinstance(ndim, int) and self.i >= ndim:
+            raise BridgeTypeError(f"{self} of {x}: {x.type} has {ndim} dimensions")
+        return Apply(self, [x], [schema_type("int").make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        shape = _shape_of(self, inputs[0])
+        if self.i >= len(shape):
+            raise BridgeTypeError(f"{self}: {describe(inputs[0])} has {len(shape)} dimensions")
+        output_storage[0][0] = int(shape[self.i])
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        code, check_input, _ = self.registry.required(self, node.inputs[0].type)
+        return _filled(check_input + "\n" + code, inputs, outputs, sub, i=self.i)
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return [None]
+
+
+def _shape_of(op: Op, value: Any) -> Sequence[int]:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        raise BridgeTypeError(f"{op}: {describe(value)} has no shape")
+    return shape
+
+
+class SpecifyShape(Op):
+    """A tensor that has been checked at run time to have these sizes; None is any."""
+
+    __props__ = ("sizes",)
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def __init__(self, sizes: Sequence[int | None]) -> None:
+        self.sizes = tuple(sizes)
+
+    def make_node(self, x: Any) -> Apply:
+        from .native import constant
+
+        x = x if isinstance(x, Variable) else constant(x)
+        if not isinstance(x.type, TensorType):
+            raise BridgeTypeError(f"{self} needs a tensor, got {x} of type {x.type}")
+        known = x.type.shape or (None,) * len(self.sizes)
+        if len(known) != len(self.sizes) or any(
+            None not in (a, b) and a != b for a, b in zip(known, self.sizes, strict=True)
+        ):
+            raise BridgeTypeError(f"{self}: {x} of type {x.type} cannot have these sizes")
+        shape = [b if a is None else a for a, b in zip(known, self.sizes, strict=True)]
+        return Apply(self, [x], [x.type.clone(shape=shape, name=None).make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        (x,) = inputs
+        fits = x.dim() == len(self.sizes) and all(
+            a is None or a == b for a, b in zip(self.sizes, x.shape, strict=True)
+        )
+        if not fits:
+            raise BridgeTypeError(
+                f"SpecifyShape: {node.inputs[0]} has the shape {tuple(x.shape)}, "
+                f"expected {self.sizes}"
+            )
+        output_storage[0][0] = x
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return list(output_grads)
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        (x,), (z,) = inputs, outputs
+        sizes = ", ".join("-1" if d is None else f"INT64_C({d})" for d in self.sizes) or "0"
+        return f"""{{
+  static const int64_t sizes[] = {{{sizes}}};
+  TensorInfo info;
+  int fits;
+  if ((pb_error = GetTensorInfo({x}, &info))) {{
+    {sub["fail"]}
+  }}
+  fits = info.ndim == {len(self.sizes)};
+  for (int64_t i = 0; fits && i < info.ndim; i++) fits = sizes[i] < 0 || info.sizes[i] == sizes[i];
+  if (!fits) {{
+    pb_error = pb_wrong_shape(&info, "{self.sizes}");
+    {sub["fail"]}
+  }}
+  FreeTensor({z});
+  {z} = RetainTensor({x});
+}}"""
+
+    def c_support_code(self) -> Sequence[str]:
+        return [_WRONG_SHAPE]
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h", "<stdio.h>", "<stdlib.h>", "<string.h>"]
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
+_WRONG_SHAPE = r"""
+/* The message for a tensor of another shape, to be freed with FreeString. */
+static const char *pb_wrong_shape(const TensorInfo *info, const char *expected) {
+  char text[512];
+  int n = snprintf(text, sizeof text, "SpecifyShape: got the shape (");
+  for (int64_t i = 0; i < info->ndim && n < 300; i++)
+    n += snprintf(text + n, sizeof text - n, i ? ", %lld" : "%lld", (long long)info->sizes[i]);
+  snprintf(text + n, sizeof text - n, "), expected %s", expected);
+  return cgotorch_make_error("TypeError", text);
+}
+"""
+
+deep_copy_op = DeepCopyOp()
+view_op = ViewOp()
+shape = Shape()
+
+
+def shape_i(x: Variable, i: int) -> Any:
+    """One size of a variable: a number where its type knows it, else a variable."""
+    known = getattr(x.type, "shape", None)
+    if known is not None and i < len(known) and known[i] is not None:
+        return known[i]
+    return Shape_i(i)(x)
+
+
+def specify_shape(x: Variable, sizes: Sequence[int | None]) -> Any:
+    """x with a check of its sizes at run time; x itself where its type says it all."""
+    node = SpecifyShape(sizes).make_node(x)
+    return x if node.outputs[0].type == x.type else node.outputs[0]
+
+
+_RETAIN = "FreeTensor(%(oname)s);\n%(oname)s = RetainTensor(%(iname)s);"
+_INFO = "TensorInfo info;\nif ((pb_error = GetTensorInfo(%(iname)s, &info))) {\n%(fail)s\n}\n"
+
+register_deep_copy_op_c_code(
+    TensorType,
+    """{
+  Tensor copy = NULL;
+  if ((pb_error = Clone(%(iname)s, NULL, &copy))) {
+    %(fail)s
+  }
+  FreeTensor(%(oname)s);
+  %(oname)s = copy;
+}""",
+    version=(1,),
+)
+register_view_op_c_code(TensorType, _RETAIN, version=(1,))
+register_shape_i_c_code(
+    TensorType,
+    "{\n" + _INFO + "%(oname)s = info.sizes[%(i)s];\n}",
+    """{
+  TensorInfo info;
+  if ((pb_error = GetTensorInfo(%(iname)s, &info))) {
+    %(fail)s
+  }
+  if (info.ndim <= %(i)s) {
+    pb_error = cgotorch_make_error("TypeError", "Shape_i: the tensor has no dimension %(i)s");
+    %(fail)s
+  }
+}""",
+    version=(1,),
+)
+register_shape_c_code(
+    TensorType,
+    "{\n"
+    + _INFO
+    + """int64_t *sizes = (int64_t *)malloc((info.ndim + 1) * sizeof *sizes);
+  if (sizes == NULL) {
+    pb_error = cgotorch_make_error("MemoryError", "Shape");
+    %(fail)s
+  }
+  for (int64_t i = 0; i < info.ndim; i++) sizes[i] = info.sizes[i];
+  free(%(oname)s);
+  %(oname)s = sizes;
+  %(oname)s_len = info.ndim;
+}""",
+    version=(1,),
+)
+for _plain in (_deep_copy, _view):
+    _plain.add(Plain, "%(oname)s = %(iname)s;", (1,))
+_copy_list = """{
+  size_t size = (%(iname)s_len + 1) * sizeof *%(iname)s;
+  int64_t *copy = (int64_t *)malloc(size);
+  if (copy == NULL) {
+    pb_error = cgotorch_make_error("MemoryError", "a list");
+    %(fail)s
+  }
+  if (%(iname)s_len) memcpy(copy, %(iname)s, %(iname)s_len * sizeof *%(iname)s);
+  free(%(oname)s);
+  %(oname)s = copy;
+  %(oname)s_len = %(iname)s_len;
+}"""
+for _plain in (_deep_copy, _view):
+    _plain.add(NumberList, _copy_list, (1,))

@@ -1,0 +1,132 @@
+"""Elemwise: a scalar op on every element of tensors that broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError, MissingMethodError
+from ..graph.basic import Apply, Variable
+from ..types import TensorType
+from ..types.base import Sub
+from .native import NativeOp, constant, native, native_op
+from .op import Op, Storage
+
+
+def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
+    """The node of the native function that a scalar op stands for."""
+    name = scalar.entry.inplace if inplace else scalar.entry.native
+    if not name:
+        kind = "in place" if inplace else "on tensors"
+        raise BridgeTypeError(f"{scalar} has no form {kind}")
+    function = native(name)
+    template, variables = function.split(function.bind(inputs, {}))
+    return native_op(function, template, [v.type for v in variables]).make_node(*variables)
+
+
+class Elemwise(Op):
+    """A scalar op, applied to every element. `inplace` is {output: input}: the output is made in
+    the memory of that input, which is destroyed.
+
+    The scalar op may be a Composite: a whole graph of scalar ops, computed in one go.
+    """
+
+    __props__ = ("scalar_op", "inplace")
+
+    def __init__(self, scalar_op: Any, inplace: dict[int, int] | None = None) -> None:
+        from .composite import Composite
+        from .scalar import ScalarOp
+
+        if not isinstance(scalar_op, (ScalarOp, Composite)):
+            raise BridgeTypeError(f"Elemwise needs a scalar op, got {scalar_op!r}")
+        self.scalar_op: Any = scalar_op
+        self.inplace = dict(inplace or {})
+        for o, i in self.inplace.items():
+            if not 0 <= i < scalar_op.arity:
+                raise BridgeTypeError(f"Elemwise{{{scalar_op}}} has no input {i} for output {o}")
+            if isinstance(scalar_op, ScalarOp) and (i != 0 or scalar_op.entry.inplace is None):
+                raise BridgeTypeError(f"{scalar_op} cannot write into its input {i}")
+        if self.inplace:
+            self.destroy_map = {o: [i] for o, i in self.inplace.items()}
+
+    def __str__(self) -> str:
+        inplace = f", inplace={self.inplace}" if self.inplace else ""
+        return f"Elemwise{{{self.scalar_op}{inplace}}}"
+
+    __repr__ = __str__
+
+    @property
+    def composite(self) -> bool:
+        from .composite import Composite
+
+        return isinstance(self.scalar_op, Composite)
+
+    def make_node(self, *inputs: Any) -> Apply:
+        if len(inputs) != self.scalar_op.arity:
+            raise BridgeTypeError(f"{self} takes {self.scalar_op.arity} inputs, got {len(inputs)}")
+        variables = [constant(v) for v in inputs]
+        for i, v in enumerate(variables):
+            if not isinstance(v.type, TensorType):
+                raise BridgeTypeError(f"{self}: input {i} is no tensor: {v} of type {v.type}")
+        if self.composite:
+            types = self.scalar_op.tensor_types([v.type for v in variables])
+        else:
+            types = [
+                v.type for v in native_form(self.scalar_op, variables, bool(self.inplace)).outputs
+            ]
+        for o, i in self.inplace.items():
+            if types[o] != variables[i].type:
+                raise BridgeTypeError(
+                    f"{self}: output {o} is of type {types[o]} and cannot be made in input {i}, "
+                    f"{variables[i]} of type {variables[i].type}"
+                )
+        return Apply(self, variables, [t.make_variable() for t in types])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        if self.composite:
+            results = self.scalar_op.compute(inputs)
+        else:
+            name = self.scalar_op.entry.inplace if self.inplace else self.scalar_op.entry.native
+            results = [native(name).torch_op(*inputs)]
+        for o, value in enumerate(results):
+            if self.composite and o in self.inplace:
+                value = inputs[self.inplace[o]].copy_(value)
+            elif any(value is x for x in inputs) and o not in self.inplace:
+                value = value.clone()
+            output_storage[o][0] = value
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        from ..graph.gradient import vector_jacobian
+
+        if not self.composite:
+            node = native_form(self.scalar_op, inputs)
+            return node.op.grad(node.inputs, output_grads)
+        outputs = self.scalar_op.expand(inputs)
+        return vector_jacobian(outputs, output_grads, inputs)
+
+    # In C
+    def _native(self, node: Apply) -> tuple[NativeOp, Apply]:
+        inner = native_form(self.scalar_op, node.inputs, bool(self.inplace))
+        assert isinstance(inner.op, NativeOp)
+        return inner.op, inner
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        if self.composite:
+            raise MissingMethodError(f"{self} has no C code")
+        op, inner = self._native(node)
+        return op.c_code(inner, name, inputs, outputs, sub)
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h"]
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)

@@ -1,0 +1,558 @@
+"""The derivatives of native ops: PyTorch's own, traced.
+
+The op and the backward pass that autograd makes of it run on tensors without data, and what they
+call is recorded. The record is kept by op and types; using it makes its nodes. What the op itself
+has computed is taken from its node, not computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import BridgeTypeError, MissingMethodError
+from ..graph.basic import Apply, Variable
+from ..graph.fx import Importer, outputs_of, placeholders
+from ..types import TensorType, Type
+from .native import NativeOp, native
+
+# What only gives its input another shape: the gradient has the input's.
+_RESHAPES = frozenset(
+    [
+        *("view", "reshape", "_unsafe_view", "view_copy", "_reshape_copy", "flatten.using_ints"),
+        *("squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "view_as", "reshape_as", "ravel"),
+        *("squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims", "unsqueeze_copy"),
+        *("unflatten.int", "squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_"),
+    ]
+)
+_EXPANDS = frozenset(["expand", "expand_copy", "expand_as", "broadcast_to"])
+# What never broadcasts one argument to another's shape, among those with several.
+_ALIKE = frozenset(
+    [
+        *("mm", "mv", "bmm", "dot", "convolution", "conv1d", "conv2d", "conv3d", "embedding"),
+        *("index_select", "gather", "layer_norm", "native_layer_norm", "batch_norm", "cat"),
+        *("native_batch_norm", "group_norm", "native_group_norm", "stack", "nll_loss_nd"),
+        *("threshold_backward", "_softmax_backward_data", "_log_softmax_backward_data"),
+    ]
+)
+# What compares elements to know whether to warn, and for nothing else.
+_ONLY_WARN = frozenset(["cov", "corrcoef"])
+_FLOATING = ("float", "complex", "bfloat")
+# Sizes for what is not known. Two unknown sizes of one value stay apart in the trace.
+_HINTS = (24, 36, 20, 60, 12, 28, 40)
+_SMALL_HINTS = (8, 12, 10, 6, 14, 4)
+
+
+def differentiable(t: Type) -> bool:
+    """Whether values of a type can have a gradient."""
+    return isinstance(t, TensorType) and (t.dtype or "").startswith(_FLOATING)
+
+
+@dataclass
+class _Trace:
+    """A recorded backward pass."""
+
+    inputs: Sequence[Any]  # torch.fx nodes
+    grads: Sequence[Any]
+    outputs: Sequence[Any]  # the op's results
+    results: Sequence[Any]  # the gradients, None where there is none
+    module: Any
+
+
+_traces: dict[Any, _Trace | None] = {}
+
+
+def native_grad(
+    node: Apply,
+    output_grads: Sequence[Variable | None],
+    wanted: Sequence[bool] | None = None,
+) -> list[Variable | None]:
+    """The gradients of a node's inputs, None where there is none; `wanted` says which are needed.
+
+    MissingMethodError where PyTorch has no derivative.
+    """
+    op = node.op
+    assert isinstance(op, NativeOp)
+    need = tuple(
+        differentiable(v.type) and (wanted is None or wanted[i]) for i, v in enumerate(node.inputs)
+    )
+    if len(output_grads) != len(node.outputs):
+        raise BridgeTypeError(
+            f"{op} has {len(node.outputs)} outputs, got {len(output_grads)} output gradients"
+        )
+    given = tuple(
+        g is not None and differentiable(o.type)
+        for g, o in zip(output_grads, node.outputs, strict=True)
+    )
+    if not any(need) or not any(given):
+        return [None] * len(node.inputs)
+    if op.name in _RESHAPES or op.name in _EXPANDS:
+        g, x = output_grads[0], node.inputs[0]
+        function = native("reshape" if op.name in _RESHAPES else "sum_to_size")
+        others: list[Variable | None] = [None] * (len(node.inputs) - 1)
+        if getattr(x.type, "shape", None) is not None:
+            return [function(g, list(x.shape)), *others]  # type: ignore[attr-defined]
+    types = tuple(v.type for v in node.inputs)
+    key = (op._key, types, tuple(v.type for v in node.outputs), given, need)
+    if key not in _traces:
+        _traces[key] = _trace(node, given, need)
+    trace = _traces[key]
+    if trace is None:
+        return [None] * len(node.inputs)
+    grads = [g for g, used in zip(output_grads, given, strict=True) if used]
+    values: dict[Any, Any] = {}
+    values.update(zip(trace.outputs, node.outputs, strict=True))
+    values.pop(None, None)
+    values.update(zip(trace.inputs, node.inputs, strict=True))
+    values.update(zip(trace.grads, grads, strict=True))
+    known = set(values)
+    _check_random(op, trace, known)
+    importer = Importer(values, lambda name: _attribute(trace.module, name))
+    found = importer.convert([r for r in trace.results if r is not None])
+    results: list[Variable | None] = []
+    remaining = iter(found)
+    for x, r in zip(node.inputs, trace.results, strict=True):
+        results.append(None if r is None else _fitted(op, next(remaining), x, node))
+    return results
+
+
+def _attribute(module: Any, name: str) -> Any:
+    from .native import constant
+
+    value = module
+    for part in name.split("."):
+        value = getattr(value, part)
+    return constant(value)
+
+
+def _fitted(op: NativeOp, g: Any, x: Variable, node: Apply) -> Variable:
+    """A gradient with x's shape: where sizes are open, x may have been broadcast."""
+    from ..graph.variables import TensorMethods
+
+    assert isinstance(x, TensorMethods)
+    shape = x.type.shape  # type: ignore[attr-defined]
+    tensors = [v for v in node.inputs if isinstance(v.type, TensorType)]
+    if shape is None or g.type.shape is None or len(tensors) < 2:
+        return g
+    if g.type.shape == shape and None not in shape:
+        return g
+    if op.native.function.family in _ALIKE:
+        return g
+    return native("sum_to_size")(g, list(x.shape))
+
+
+def _check_random(op: NativeOp, trace: _Trace, known: set[Any]) -> None:
+    """Refuses to draw random numbers again."""
+    import torch
+
+    pending = [r for r in trace.results if r is not None]
+    seen = set(known)
+    while pending:
+        n = pending.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        tags = getattr(n.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            raise MissingMethodError(
+                f"{op} has no gradient here: it draws random numbers that it does not return "
+                f"({n.target}); use an op that returns them, such as ops.native_dropout"
+            )
+        pending.extend(n.all_input_nodes)
+
+
+def _looks_at_values() -> tuple[type[Exception], ...]:
+    """What torch raises where a function needs the elements of tensors that have none."""
+    from torch._subclasses import fake_tensor as f
+
+    return (
+        f.DataDependentOutputException,
+        f.DynamicOutputShapeException,
+        f.UnsupportedOperatorException,
+    )
+
+
+def _trace(node: Apply, given: tuple[bool, ...], need: tuple[bool, ...]) -> _Trace | None:
+    op = node.op
+    assert isinstance(op, NativeOp)
+    types = [v.type for v in node.inputs]
+    symbolic = _is_open(types)
+    for v in node.inputs:
+        if getattr(v.type, "kind", "int") != "int" and not isinstance(v.type, TensorType):
+            raise MissingMethodError(
+                f"{op} has no gradient where its argument {v} of type {v.type} is a variable"
+            )
+    error: Exception | None = None
+    for example, ties in _examples(op, types):
+        try:
+            try:
+                mode = "symbolic" if symbolic else "fake"
+                return _record(op, types, example, given, need, mode, ties)
+            except _looks_at_values() as e:
+                error = e
+                if symbolic:
+                    continue
+                # It looks at values: at some that it can have.
+                return _record(op, types, list(map(_filled, example)), given, need, "real")
+        except _NoGradient:
+            return None
+        except _TooSpecial as e:
+            error = error or e
+        except NotImplementedError as e:
+            raise MissingMethodError(f"{op} has no gradient: {_first(e)}") from None
+        except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as e:
+            if "derivative for" in str(e) or "not implemented" in str(e):
+                raise MissingMethodError(f"{op} has no gradient: {_first(e)}") from None
+            error = e
+    raise MissingMethodError(
+        f"the gradient of {op} for {', '.join(map(str, types))} could not be traced: "
+        f"{_first(error) if error else 'no example of such inputs'}"
+    ) from error
+
+
+def _flat(op: NativeOp, inputs: list[Any]) -> list[Any]:
+    """The op's results, lists dissolved."""
+    if op.native.function.family in _ONLY_WARN:
+        with _nothing_is_equal()():
+            result = op.call(inputs)
+    else:
+        result = op.call(inputs)
+    if op.native.returns_written:
+        return [inputs[op.destroy_map[o][0]] for o in range(sum(map(len, op.groups)))]
+    results = (result,) if len(op.native.results) == 1 else result
+    found: list[Any] = []
+    for r in results:
+        found += list(r) if isinstance(r, (list, tuple)) else [r]
+    return found
+
+
+@cache
+def _nothing_is_equal() -> Any:
+    """A mode for functions that compare elements only to know whether to warn."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.ops.aten.equal.default:
+                return False
+            return func(*args, **(kwargs or {}))
+
+    return Mode
+
+
+def decompose(node: Apply) -> list[Variable]:
+    """The outputs of a node as a graph of what its function calls, which torch's own eager mode
+    calls too. Random ops among it return what they draw, so their users can be differentiated."""
+    op = node.op
+    assert isinstance(op, NativeOp)
+    types = tuple(v.type for v in node.inputs)
+    key = (op._key, types)
+    if key not in _decompositions:
+        _decompositions[key] = _forward(op, types)
+    inputs, outputs, module = _decompositions[key]
+    importer = Importer(
+        dict(zip(inputs, node.inputs, strict=True)), lambda name: _attribute(module, name)
+    )
+    return importer.convert(outputs)
+
+
+_decompositions: dict[Any, tuple[list[Any], list[Any], Any]] = {}
+
+
+def _forward(op: NativeOp, types: Sequence[Type]) -> tuple[list[Any], list[Any], Any]:
+    import torch
+    import torch.fx.experimental._config as fx_config
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    symbolic = _is_open(types)
+    example, _ = next(_examples(op, types))
+
+    def run(*values: Any) -> list[Any]:
+        return _flat(op, list(values))
+
+    with torch.no_grad(), _quiet(), fx_config.patch(use_duck_shape=False):
+        module = make_fx(
+            torch.func.functionalize(run, remove="mutations"),
+            tracing_mode="symbolic" if symbolic else "fake",
+            _allow_non_fake_inputs=True,
+        )(*example)
+    return list(placeholders(module.graph)), list(outputs_of(module.graph)), module
+
+
+class _NoGradient(Exception):
+    """Nothing is differentiable."""
+
+
+def _first(e: BaseException) -> str:
+    return str(e).partition("\n")[0]
+
+
+def _examples(
+    op: NativeOp, types: Sequence[Type]
+) -> Iterator[tuple[list[Any], dict[tuple[int, int], int]]]:
+    """Tensors with untouched memory that have the types of the inputs; and the open sizes, by input
+    and dimension, that can only be what they are there."""
+    import torch
+
+    from .typing import _example, _Runs
+
+    for t in types:
+        if isinstance(t, TensorType) and (t.dtype is None or t.shape is None):
+            raise MissingMethodError(
+                f"{op} cannot be differentiated for an input of type {t}: its dtype and its number "
+                "of dimensions must be known"
+            )
+    runs = _Runs(op.native, op.arguments, tuple(types))
+    if any(not isinstance(t, TensorType) for t in types):
+        runs.types()  # finds out whether numbers must be small
+    known = {d for t in types if isinstance(t, TensorType) for d in t.shape or ()}
+    most = max((t.ndim or 0 for t in types if isinstance(t, TensorType)), default=0)
+    sizes = [h for h in (_HINTS if most <= 4 else _SMALL_HINTS) if h not in known]
+    sizes += [max([*sizes, 0]) + 2 * (i + 1) for i in range(most)]
+
+    def values(choose: Callable[[int, int, int], int]) -> list[Any]:
+        found: list[Any] = []
+        for i, t in enumerate(types):
+            if isinstance(t, TensorType):
+                shape = t.shape or ()
+                filled = [
+                    choose(i, d, len(shape)) if size is None else size
+                    for d, size in enumerate(shape)
+                ]
+                found.append(torch.empty(filled, dtype=t.torch_dtype, device="cpu"))
+            else:
+                found.append(_example(t, 3 if runs.small else sizes[0]))  # 0 and 1 are special
+        return found
+
+    if not runs.open:
+        yield values(lambda i, d, n: 0), {}
+        return
+    # Sizes that may differ do, so that the trace takes none for another: along the last
+    # dimensions, which broadcast, or along the first. All are equal where they must be.
+    ways: list[list[Callable[[int, int, int], int]]] = [
+        [lambda i, d, n: sizes[n - 1 - d], lambda i, d, n: sizes[d]],
+        [lambda i, d, n: sizes[0]],
+    ]
+    for alike in ways:
+        possible = [example for example in map(values, alike) if _runs(op, example)]
+        for example in possible:
+            yield example, {}
+        if possible:
+            return
+    try:
+        found = runs._tied(runs._meta, sizes[0])
+    except Exception:
+        found = None
+    if found is not None:
+        ties = found[0]
+        yield values(lambda i, d, n: ties.get((i, d), sizes[0])), ties
+
+
+def _runs(op: NativeOp, example: list[Any]) -> bool:
+    """Whether the op takes tensors of such shapes."""
+    import torch
+
+    meta = [v.to("meta") if isinstance(v, torch.Tensor) else v for v in example]
+    try:
+        with torch.no_grad():
+            _flat(op, meta)
+    except NotImplementedError:
+        return True  # it cannot be told
+    except Exception:
+        return False
+    return True
+
+
+def _is_open(types: Sequence[Type]) -> bool:
+    return any(not isinstance(t, TensorType) or None in (t.shape or ()) for t in types)
+
+
+class _TooSpecial(Exception):
+    """A record is good for some sizes only."""
+
+
+def _check_sizes(types: Sequence[Type], module: Any, ties: Mapping[tuple[int, int], int]) -> None:
+    """Refuses a record in which an open size has become a number, or that took a way which
+    depends on which of two open sizes is larger."""
+    import torch
+
+    env = getattr(module, "shape_env", None)
+    open_symbols = {}
+    for i, (t, node) in enumerate(zip(types, placeholders(module.graph), strict=False)):
+        value = node.meta.get("val")
+        places = (
+            [(d, value.shape[d]) for d, size in enumerate(t.shape or ()) if size is None]
+            if isinstance(t, TensorType)
+            else [(0, value)]
+        )
+        for d, size in places:
+            if (i, d) in ties:
+                continue
+            expression = getattr(getattr(size, "node", None), "expr", None)
+            if env is not None and expression is not None:
+                expression = env.replace(expression)
+            if not isinstance(size, torch.SymInt) or not getattr(expression, "free_symbols", None):
+                raise _TooSpecial(
+                    f"what is called depends on size {d} of input {i}; give it in the type"
+                )
+            open_symbols[expression] = (i, d)
+    for guard in getattr(env, "guards", ()):
+        sides: Sequence[Any] = getattr(guard.expr, "args", ())
+        if (
+            len(sides) == 2
+            and all(side in open_symbols for side in sides)
+            and sides[0] != sides[1]
+            and open_symbols[sides[0]][0] == open_symbols[sides[1]][0]  # of one tensor
+            and type(guard.expr).__name__ not in ("Equality", "Unequality")
+        ):
+            raise _TooSpecial("what is called depends on which of two open sizes is larger")
+
+
+def _record(
+    op: NativeOp,
+    types: Sequence[Type],
+    example: list[Any],
+    given: tuple[bool, ...],
+    need: tuple[bool, ...],
+    mode_name: str,
+    ties: Mapping[tuple[int, int], int] = MappingProxyType({}),
+) -> _Trace:
+    import torch
+    import torch.fx.experimental._config as fx_config
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    destroyed = {i for inputs in op.destroy_map.values() for i in inputs}
+    for i, wanted in enumerate(need):
+        if wanted:
+            example[i] = example[i].requires_grad_()
+    n = len(example)
+
+    def flat(values: Sequence[Any]) -> list[Any]:
+        # What is written into must be no leaf.
+        inputs = [v.clone() if i in destroyed else v for i, v in enumerate(values)]
+        return _flat(op, inputs)
+
+    with torch.enable_grad(), warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        if mode_name == "real":
+            outs = flat(example)
+        else:
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            fakes = [
+                mode.from_tensor(v).detach().requires_grad_(v.requires_grad)
+                if isinstance(v, torch.Tensor)
+                else v
+                for v in example
+            ]
+            with mode:
+                outs = flat(fakes)
+        diff = [k for k, g in enumerate(given) if g and getattr(outs[k], "requires_grad", False)]
+        if not diff:
+            raise _NoGradient
+        shapes = [torch.empty(outs[k].shape, dtype=outs[k].dtype) for k in diff]
+        # A gradient for an output that has none is not used, but stays an argument.
+        fills = [
+            shapes[diff.index(k)] if k in diff else torch.empty(outs[k].shape, dtype=outs[k].dtype)
+            for k, g in enumerate(given)
+            if g
+        ]
+        order = [k for k, g in enumerate(given) if g]
+
+        def backward(*values: Any) -> Any:
+            inputs, grads = values[:n], values[n:]
+            outs = flat(inputs)
+            used = [(outs[k], grads[order.index(k)]) for k in diff]
+            found = torch.autograd.grad(
+                [o for o, _ in used],
+                [v for v, w in zip(inputs, need, strict=True) if w],
+                [g for _, g in used],
+                allow_unused=True,
+            )
+            return outs, found
+
+        with fx_config.patch(use_duck_shape=False):
+            module = make_fx(backward, tracing_mode=mode_name, _allow_non_fake_inputs=True)(
+                *example, *fills
+            )
+            traced = module
+            if _mutates(module):
+                with torch.no_grad():
+                    functional = torch.func.functionalize(module, remove="mutations")
+                    plain = [v.detach() if isinstance(v, torch.Tensor) else v for v in example]
+                    module = make_fx(
+                        functional, tracing_mode=mode_name, _allow_non_fake_inputs=True
+                    )(*plain, *fills)
+    if mode_name == "real":
+        _check_values(op, module)
+    if mode_name == "symbolic":
+        _check_sizes(types, traced, ties)
+    nodes = placeholders(module.graph)
+    outputs, found = outputs_of(module.graph)
+    results = iter(found)
+    inputs = list(nodes[:n])
+    return _Trace(
+        inputs,
+        list(nodes[n:]),
+        [o if o not in inputs else None for o in outputs],
+        [next(results) if w else None for w in need],
+        module,
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch does not log what fails while it is traced: the failure is raised, and answered."""
+    loggers = [logging.getLogger(f"torch.{n}") for n in ("_subclasses.fake_tensor", "fx")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def _filled(value: Any) -> Any:
+    """A tensor with elements that nearly everything accepts: random ones, zeros, True."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.dtype == torch.bool:
+        return torch.ones_like(value)
+    if value.is_floating_point() or value.is_complex():
+        generator = torch.Generator().manual_seed(0)
+        return torch.rand(value.shape, dtype=value.dtype, generator=generator)
+    return torch.zeros_like(value)
+
+
+def _check_values(op: NativeOp, module: Any) -> None:
+    """Refuses a record that has numbers in it that were read from tensors."""
+    for node in module.graph.nodes:
+        if getattr(getattr(node.target, "_schema", None), "name", "") in (
+            "aten::_local_scalar_dense",
+            "aten::item",
+        ):
+            raise MissingMethodError(
+                f"{op} has no gradient here: what it calls depends on the elements of its inputs"
+            )
+
+
+def _mutates(module: Any) -> bool:
+    return any(
+        getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+        for node in module.graph.nodes
+        if node.op == "call_function"
+    )

@@ -1,0 +1,781 @@
+"""PyTorch's native functions as ops.
+
+`ops.add` is a packet: it finds the overload for its arguments, as torch.ops.aten.add does.
+`ops.add.Scalar` is one overload. Calling either makes a node: arguments that are tensors, and
+numbers that are variables, are its inputs; everything else is a parameter of the op.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import BridgeTypeError, ContractError, MissingMethodError
+from ..graph.basic import Apply, Variable
+from ..schema.functions import REFERENCE_FILE, Argument, Function
+from ..types import SchemaType, TensorType, Type, schema_type
+from ..types.base import Sub
+from ..types.schema_types import Number, OptionalTensor, ScalarArg, TensorArg, TensorList
+from .op import Op, Storage, parameter_key
+
+CORRECTIONS_FILE = Path(__file__).with_name("corrections.yaml")
+
+
+class _Input:
+    """Stands in an op's arguments where the node has an input."""
+
+    def __repr__(self) -> str:
+        return "·"
+
+
+IN = _Input()
+
+
+# The table of functions
+
+
+@cache
+def _lines() -> dict[str, tuple[str, ...]]:
+    """The fields of the reference file's lines, by full name."""
+    found = {}
+    for line in REFERENCE_FILE.read_text().splitlines():
+        if line and not line.startswith("#"):
+            fields = tuple(line.split("\t"))
+            found[fields[3].partition("(")[0]] = fields
+    return found
+
+
+@cache
+def _overloads() -> dict[str, list[str]]:
+    """The full names by base name, in the file's order."""
+    found: dict[str, list[str]] = {}
+    for name in _lines():
+        found.setdefault(name.partition(".")[0], []).append(name)
+    return found
+
+
+@cache
+def corrections() -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load(CORRECTIONS_FILE.read_text())
+
+
+def corrected(table: str, name: str) -> Any:
+    entries = corrections()[table]
+    for key in (name, name.partition(".")[0] + ".*"):
+        if key in entries:
+            return entries[key] if isinstance(entries, dict) else True
+    return None
+
+
+class NativeFunction:
+    """One overload: `ops.add.Tensor`. Calling it makes a node and returns its outputs."""
+
+    def __init__(self, name: str) -> None:
+        variants, tags, page, schema = _lines()[name]
+        self.function = Function(
+            schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
+        )
+        self.name = name
+        self.types: tuple[SchemaType, ...] = tuple(
+            schema_type(a.type) for a in self.function.arguments
+        )
+        self.defaults = tuple(
+            _MISSING if a.default is None else _default(a, t)
+            for a, t in zip(self.function.arguments, self.types, strict=True)
+        )
+        # The results; a function without any is made to return what it writes.
+        self.results: tuple[SchemaType, ...] = tuple(
+            schema_type(r.type) for r in self.function.returns
+        )
+        self.returns_written = not self.results
+        if self.returns_written:
+            self.results = tuple(
+                t for a, t in zip(self.function.arguments, self.types, strict=True) if a.written
+            )
+        self._places = {a.name: i for i, a in enumerate(self.function.arguments)}
+        self._positional = sum(not a.kwarg_only for a in self.function.arguments)
+
+    @cached_property
+    def torch_op(self) -> Any:
+        """torch's own overload. BridgeTypeError where the installed torch has none."""
+        import torch
+
+        base, _, overload = self.name.partition(".")
+        try:
+            return getattr(getattr(torch.ops.aten, base), overload or "default")
+        except AttributeError:
+            raise BridgeTypeError(
+                f"{self.name}: torch {torch.__version__} has no such function"
+            ) from None
+
+    @cached_property
+    def random(self) -> bool:
+        return (
+            "nondeterministic_seeded" in self.function.tags
+            or corrected("random", self.name) is not None
+        )
+
+    @cached_property
+    def pointwise(self) -> bool:
+        f = self.function
+        return (
+            "pointwise" in f.tags
+            and "out" not in f.tags
+            and "inplace" not in f.tags
+            and all(r == "Tensor" for r in (x.type for x in f.returns))
+            and all(a.type in ("Tensor", "Tensor?") for a in f.arguments if "Tensor" in a.type)
+        )
+
+    def __repr__(self) -> str:
+        return f"ops.{self.function.schema}"
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The arguments in the schema's order, defaults filled in. BridgeTypeError where one is
+        missing or too many."""
+        arguments = self.function.arguments
+        values: list[Any] = [_MISSING] * len(arguments)
+        if len(args) > self._positional:
+            raise BridgeTypeError(
+                f"{self.name} takes {self._positional} positional arguments, got {len(args)}"
+            )
+        values[: len(args)] = args
+        for name, value in kwargs.items():
+            place = self._places.get(name)
+            if place is None:
+                raise BridgeTypeError(f"{self.name} has no argument {name!r}: {self!r}")
+            if values[place] is not _MISSING:
+                raise BridgeTypeError(f"{self.name} was given {name!r} twice")
+            values[place] = value
+        for i, value in enumerate(values):
+            if value is _MISSING:
+                if self.defaults[i] is _MISSING:
+                    raise BridgeTypeError(f"{self.name} needs {arguments[i].name!r}: {self!r}")
+                values[i] = self.defaults[i]
+        return values
+
+    def split(self, values: Sequence[Any], strict: bool = False) -> tuple[Template, list[Variable]]:
+        """The op's arguments, with IN where there is an input, and the inputs.
+
+        With `strict`, only what needs no conversion is taken; the packet looks so for the overload
+        that fits best."""
+        template: list[Any] = []
+        inputs: list[Variable] = []
+        for a, t, value in zip(self.function.arguments, self.types, values, strict=True):
+            try:
+                template.append(_take(t, value, inputs, strict))
+            except (TypeError, ValueError) as e:
+                raise BridgeTypeError(f"{self.name}: argument {a.name!r}: {e}") from None
+        return tuple(template), inputs
+
+    def apply(self, values: Sequence[Any]) -> Apply:
+        """The node for bound arguments."""
+        better = self._scalar_form(values)
+        if better is not None:
+            return better
+        template, inputs = self.split(values)
+        node = native_op(self, template, [v.type for v in inputs]).make_node(*inputs)
+        if node.op.random and self.name in _DECOMPOSED:
+            return self._decomposed(node)
+        return node
+
+    def _decomposed(self, node: Apply) -> Apply:
+        """What a function that draws random numbers without returning them is made of, so that its
+        gradient can use what was drawn. The node is the last, with the function's result."""
+        from .gradients import decompose
+
+        if not all(isinstance(v.type, TensorType) and v.type.shape for v in node.inputs):
+            return node
+        (result,) = decompose(node)
+        # With p=0 nothing is drawn, and the result is the input.
+        drawn = result.owner is not None and result not in node.inputs
+        return result.owner if drawn and result.owner is not None else node
+
+    def make_node(self, /, *args: Any, **kwargs: Any) -> Apply:
+        """The node for arguments as torch's function takes them."""
+        return self.apply(self.bind(args, kwargs))
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return results_of(self.make_node(*args, **kwargs))
+
+    @cached_property
+    def _scalar(self) -> NativeFunction | None:
+        """The overload that differs by taking a Scalar for `other`, if there is one."""
+        base, _, overload = self.name.partition(".")
+        if overload not in ("Tensor", "Tensor_Tensor", "self", ""):
+            return None
+        for candidate in ("Scalar", "Tensor_Scalar"):
+            name = f"{base}.{candidate}"
+            if name not in _lines() or name == self.name:
+                continue
+            form = native(name)
+            mine = [(a.name, a.type) for a in self.function.arguments]
+            theirs = [(a.name, a.type) for a in form.function.arguments]
+            changed = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b]
+            if (
+                len(mine) == len(theirs)
+                and len(changed) == 1
+                and mine[changed[0]][1] == "Tensor"
+                and theirs[changed[0]] == (mine[changed[0]][0], "Scalar")
+            ):
+                return form
+        return None
+
+    def _scalar_form(self, values: Sequence[Any]) -> Apply | None:
+        """A number where a tensor can stand means the overload for numbers."""
+        form = self._scalar
+        if form is None:
+            return None
+        for t, other, value in zip(self.types, form.types, values, strict=True):
+            if t is not other and isinstance(t, TensorArg):
+                number = isinstance(value, (bool, int, float, complex)) or (
+                    isinstance(value, Variable) and isinstance(value.type, (Number, ScalarArg))
+                )
+                return form.apply(values) if number else None
+        return None
+
+
+_DECOMPOSED = frozenset(["dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"])
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "missing"
+
+
+_MISSING: Any = _Missing()
+Template = tuple[Any, ...]
+
+
+def results_of(node: Apply) -> Any:
+    """What a call returns: the output, or the list of them where the schema has several."""
+    if len(node.outputs) == 1 and not getattr(node.op, "lists", ()):
+        return node.outputs[0]
+    return list(node.outputs)
+
+
+def _default(a: Argument, t: SchemaType) -> Any:
+    """The schema's default as a Python value."""
+    import torch
+
+    text = a.default
+    assert text is not None
+    if text == "None":
+        return None
+    if text in ("True", "False"):
+        value: Any = text == "True"
+    elif text == "Mean":
+        value = 1
+    elif text == "long":
+        return torch.int64
+    elif text == "contiguous_format":
+        return torch.contiguous_format
+    else:
+        import ast
+
+        value = ast.literal_eval(text)
+    try:
+        return _hashable(t.filter(value, allow_downcast=False))
+    except TypeError:
+        return value
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _number_variable(t: Type) -> bool:
+    return isinstance(t, (Number, ScalarArg))
+
+
+def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> Any:
+    """One argument as it stands in the template; what is an input goes to `inputs`."""
+    import torch
+
+    if isinstance(t, TensorArg):
+        if isinstance(value, torch.Tensor):
+            value = constant(value)
+        if isinstance(value, Variable):
+            if not isinstance(value.type, TensorArg):
+                raise BridgeTypeError(f"expected {t}, got {value} of type {value.type}")
+            inputs.append(value)
+            return IN
+        if value is None and isinstance(t, OptionalTensor):
+            return None
+        if isinstance(value, (bool, int, float, complex)) and not strict:
+            return value  # a number in the place of a tensor takes no part in type promotion
+        raise t.refusal(value)
+    if isinstance(t, TensorList):
+        if isinstance(value, Variable):
+            if isinstance(value.type, TensorArg):
+                raise BridgeTypeError(f"expected {t}, got the tensor {value}")
+            inputs.append(value)
+            return IN
+        if not isinstance(value, (list, tuple)):
+            raise t.refusal(value)
+        one = schema_type("Tensor?" if t.optional else "Tensor")
+        return tuple(_take(one, v, inputs, True) for v in value)
+    if isinstance(value, Variable):
+        kind = getattr(t, "kind", "")
+        fits = t == value.type or t.is_super(value.type)
+        if not fits and _number_variable(value.type):
+            # An integer is taken as a float, as everywhere in Python.
+            fits = kind == "float" and getattr(value.type, "kind", "") == "int"
+        if not fits:
+            raise BridgeTypeError(f"expected {t}, got {value} of type {value.type}")
+        inputs.append(value)
+        return IN
+    if isinstance(value, (list, tuple)) and any(isinstance(v, Variable) for v in value):
+        element = schema_type(re.sub(r"\[.*", "", t.schema).replace("SymInt", "int"))
+        return tuple(_take(element, v, inputs, strict) for v in value)
+    if value is _MISSING:
+        return value
+    if strict and isinstance(value, bool) and getattr(t, "kind", "") == "int":
+        raise t.refusal(value)
+    if strict and not t.holds(value):
+        integer = isinstance(value, int) and not isinstance(value, bool)
+        listed = bool(getattr(t, "size", 0)) and integer
+        if not (listed or (integer and getattr(t, "kind", "") == "float")):
+            raise t.refusal(value)
+    return _hashable(t.filter(value))
+
+
+@cache
+def native(name: str) -> NativeFunction:
+    """The function of a full schema name, "add.Tensor". BridgeTypeError for an unknown one."""
+    if name not in _lines():
+        raise BridgeTypeError(f"PyTorch has no native function {name}")
+    try:
+        return NativeFunction(name)
+    except LookupError as e:
+        raise BridgeTypeError(f"{name} is not supported: {e}") from None
+
+
+class Packet:
+    """All overloads of one function."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+
+    @cached_property
+    def overloads(self) -> dict[str, NativeFunction]:
+        """By overload name, in the order in which they are tried: torch's own."""
+        import torch
+
+        names = {n.partition(".")[2]: n for n in _overloads()[self.base]}
+        packet = getattr(torch.ops.aten, self.base, None)
+        order = [] if packet is None else packet.overloads()
+        order = ["" if o == "default" else o for o in order]
+        found = {}
+        for overload in [*(o for o in order if o in names), *(o for o in names if o not in order)]:
+            try:
+                found[overload] = native(names[overload])
+            except BridgeTypeError:
+                continue  # named tensors
+        return found
+
+    def __getattr__(self, overload: str) -> NativeFunction:
+        name = self.base if overload == "default" else f"{self.base}.{overload}"
+        if overload.startswith("__") or name not in _lines():
+            raise AttributeError(f"ops.{self.base} has no overload {overload!r}")
+        return native(name)
+
+    def __dir__(self) -> list[str]:
+        return [o or "default" for o in self.overloads]
+
+    def __repr__(self) -> str:
+        return f"ops.{self.base}"
+
+    @cached_property
+    def takes_sizes(self) -> bool:
+        """Whether the argument after self is a list of integers of any length, in all overloads."""
+        seconds = [f.function.arguments[1].type for f in self.overloads.values() if f.types[1:]]
+        return bool(seconds) and all(s in ("int[]", "SymInt[]", "ScalarType") for s in seconds)
+
+    def choose(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[NativeFunction, list[Any]]:
+        """The overload for these arguments, and the arguments bound to it."""
+        candidates = self.overloads
+        if len(candidates) == 1:
+            only = next(iter(candidates.values()))
+            return only, only.bind(args, kwargs)
+        reasons = []
+        for strict in (True, False):
+            for function in candidates.values():
+                try:
+                    values = function.bind(args, kwargs)
+                    function.split(values, strict)
+                    return function, values
+                except BridgeTypeError as e:
+                    if not strict:
+                        reasons.append(f"    {function.function.schema}: {e}")
+        raise BridgeTypeError(
+            f"no overload of {self.base} takes these arguments:\n" + "\n".join(reasons)
+        )
+
+    def make_node(self, /, *args: Any, **kwargs: Any) -> Apply:
+        function, values = self.choose(args, kwargs)
+        return function.apply(values)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Makes a node, and returns its output, or the list of them where there are several."""
+        return results_of(self.make_node(*args, **kwargs))
+
+
+@cache
+def _packet(base: str) -> Packet:
+    return Packet(base)
+
+
+def find_packet(base: str) -> Packet | None:
+    """The packet of a name, or None where PyTorch has no such native function."""
+    return _packet(base) if base in _overloads() else None
+
+
+def find_method(base: str) -> Packet | None:
+    """The packet, where torch.Tensor has it as a method."""
+    names = _overloads().get(base, ())
+    return _packet(base) if any("method" in _lines()[n][0] for n in names) else None
+
+
+def packet_names() -> Iterator[str]:
+    return iter(_overloads())
+
+
+def constant(value: Any, name: str | None = None) -> Any:
+    """A constant of the type that value has: a tensor, a number, a string, a dtype and so on.
+    BridgeTypeError where no type has it."""
+    import torch
+
+    if isinstance(value, Variable):
+        return value
+    if isinstance(value, torch.Tensor):
+        t: Type = TensorType(value.dtype, value.shape, device=value.device)
+        return t.make_constant(value, name)
+    kinds: list[tuple[Any, str]] = [
+        (bool, "bool"),
+        (int, "int"),
+        (float, "float"),
+        (complex, "Scalar"),
+        (str, "str"),
+        (torch.dtype, "ScalarType"),
+        (torch.device, "Device"),
+        (torch.layout, "Layout"),
+        (torch.memory_format, "MemoryFormat"),
+    ]
+    for kind, schema in kinds:
+        if isinstance(value, kind):
+            return schema_type(schema).make_constant(value, name)
+    if type(value).__module__ == "numpy":
+        return constant(torch.as_tensor(value), name)
+    raise BridgeTypeError(f"no type is known for the constant {value!r} ({type(value).__name__})")
+
+
+# The op
+
+
+class NativeOp(Op):
+    """A native function with its parameters.
+
+    `arguments` has the schema's arguments in order, with IN where the node has an input (within a
+    list, too); `lists` says how many tensors each list among the results has.
+    """
+
+    destroys_what_it_reads = True  # `x.add_(x)` is PyTorch's to allow
+
+    def __init__(
+        self, native_function: NativeFunction, arguments: Template, lists: tuple[int, ...]
+    ):
+        self.native = native_function
+        self.arguments = arguments
+        self.lists = lists
+        self.name = native_function.name
+        self.random = native_function.random and self._draws()
+        self._key = (self.name, parameter_key(arguments), lists)
+        self._hash = hash(self._key)
+
+    def _draws(self) -> bool:
+        """Whether a function that can draw random numbers does, with these arguments."""
+        for a, v in zip(self.native.function.arguments, self.arguments, strict=True):
+            if a.name in ("train", "training") and v is False:
+                return False
+            if a.name in ("dropout", "dropout_p") and v == 0.0:
+                return False
+        return True
+
+    def _parameters(self) -> tuple[Any, ...]:
+        return self._key
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, NativeOp) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        shown = [
+            f"{a.name}={_text(v)}"
+            for a, v, d in zip(
+                self.native.function.arguments, self.arguments, self.native.defaults, strict=True
+            )
+            if v is not IN
+            and parameter_key(v) != parameter_key(d)
+            and not (isinstance(v, tuple) and v and all(x is IN for x in v))
+        ]
+        return f"{self.name}{{{', '.join(shown)}}}" if shown else self.name
+
+    __repr__ = __str__
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """The inputs that each argument has."""
+        found: dict[str, list[int]] = {}
+        n = 0
+        for a, v in zip(self.native.function.arguments, self.arguments, strict=True):
+            count = sum(x is IN for x in v) if isinstance(v, tuple) else int(v is IN)
+            found[a.name] = list(range(n, n + count))
+            n += count
+        return found
+
+    @cached_property
+    def n_inputs(self) -> int:
+        return sum(map(len, self.places.values()))
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """The outputs that each result of the schema has."""
+        found, n, lists = [], 0, iter(self.lists)
+        for t in self.native.results:
+            count = next(lists) if isinstance(t, TensorList) else 1
+            found.append(range(n, n + count))
+            n += count
+        return found
+
+    def _tensor_places(self, name: str) -> list[int]:
+        return self.places.get(name, [])
+
+    @cached_property
+    def view_map(self) -> Mapping[int, Sequence[int]]:  # type: ignore[override]
+        f = self.native.function
+        found: dict[int, list[int]] = {}
+        extra = corrected("views", self.name)
+        for k, group in enumerate(self.groups):
+            names: list[str] = []
+            if not self.native.returns_written:
+                names = [a.name for a in f.views(f.returns[k])]
+            if extra is not None:
+                tensors = [a.name for a in f.arguments if "Tensor" in a.type]
+                names += [n for n in tensors if extra is True or n in extra]
+            inputs = sorted({i for n in names for i in self._tensor_places(n)})
+            if inputs:
+                found.update((o, inputs) for o in group)
+        for o in self.destroy_map:
+            if o is not None:
+                kept = [i for i in found.get(o, ()) if i not in self.destroy_map[o]]
+                if kept:
+                    found[o] = kept
+                else:
+                    found.pop(o, None)
+        return found
+
+    @cached_property
+    def destroy_map(self) -> Mapping[int | None, Sequence[int]]:  # type: ignore[override]
+        f = self.native.function
+        found: dict[int | None, list[int]] = {}
+        claimed: set[int] = set()
+        if self.native.returns_written:
+            written = [a for a in f.arguments if a.written]
+            for group, a in zip(self.groups, written, strict=True):
+                # One output for each tensor of the argument, in its order.
+                for o, i in zip(group, self._tensor_places(a.name), strict=False):
+                    found[o] = [i]
+                    claimed.add(i)
+        else:
+            for k, group in enumerate(self.groups):
+                same = f.same_as(f.returns[k])
+                if same is None:
+                    continue
+                places = self._tensor_places(same.name)
+                one_each = len(places) == len(group)
+                for n, o in enumerate(group):
+                    found[o] = [places[n]] if one_each else list(places)
+                claimed.update(places)
+        rest = [
+            i
+            for a in f.arguments
+            if a.written
+            for i in self._tensor_places(a.name)
+            if i not in claimed
+        ]
+        for name, condition in (corrected("writes", self.name) or {}).items():
+            if self._holds(condition):
+                rest += [i for i in self._tensor_places(name) if i not in claimed]
+        if rest:
+            found[None] = sorted(set(rest))
+        return found
+
+    def _holds(self, condition: str | bool) -> bool:
+        """Whether a correction applies: always, or where an argument is not False."""
+        if condition is True:
+            return True
+        for a, v in zip(self.native.function.arguments, self.arguments, strict=True):
+            if a.name == condition:
+                return v is not False
+        raise ValueError(f"corrections.yaml: {self.name} has no argument {condition!r}")
+
+    # Building
+    def make_node(self, *inputs: Any) -> Apply:
+        """The node for inputs: variables; tensors and numbers become constants."""
+        from .typing import output_types
+
+        if len(inputs) != self.n_inputs:
+            raise BridgeTypeError(f"{self} takes {self.n_inputs} inputs, got {len(inputs)}")
+        variables = [constant(v) for v in inputs]
+        types, lists = output_types(self.native, self.arguments, tuple(v.type for v in variables))
+        if lists != self.lists:
+            raise BridgeTypeError(
+                f"{self} returns lists of {list(self.lists)} tensors; for inputs of the types "
+                f"{', '.join(str(v.type) for v in variables)} it would return {list(lists)}"
+            )
+        return Apply(self, variables, [t.make_variable() for t in types])
+
+    def __call__(self, *inputs: Any, name: str | None = None) -> Any:
+        node = self.make_node(*inputs)
+        if name is not None:
+            if len(node.outputs) != 1:
+                raise BridgeTypeError(f"{self} has {len(node.outputs)} outputs: name them apart")
+            node.outputs[0].name = name
+        return results_of(node)
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        """PyTorch's own derivative, traced."""
+        from .gradients import native_grad
+
+        return native_grad(self.make_node(*inputs), output_grads)
+
+    def grad_of_node(
+        self, node: Apply, output_grads: Sequence[Variable | None], wanted: Sequence[bool]
+    ) -> Sequence[Variable | None]:
+        """As `grad`, using what the node has computed already."""
+        from .gradients import native_grad
+
+        return native_grad(node, output_grads, wanted)
+
+    # In Python
+    @cached_property
+    def _call(self) -> tuple[list[Any], dict[str, Any]]:
+        positional = []
+        keyword = {}
+        for a, v in zip(self.native.function.arguments, self.arguments, strict=True):
+            if a.kwarg_only:
+                keyword[a.name] = v
+            else:
+                positional.append(v)
+        return positional, keyword
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        """torch's function on values."""
+        values = iter(inputs)
+        positional, keyword = self._call
+        args = [_fill(v, values) for v in positional]
+        kwargs = {k: _fill(v, values) for k, v in keyword.items()}
+        result = self.native.torch_op(*args, **kwargs)
+        return None if self.native.returns_written else result
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        result = self.call(inputs)
+        if self.native.returns_written:
+            for o, places in self.destroy_map.items():
+                if o is not None:
+                    output_storage[o][0] = inputs[places[0]]
+            return
+        if len(self.native.results) == 1:
+            result = (result,)
+        for t, group, value in zip(self.native.results, self.groups, result, strict=True):
+            if not isinstance(t, TensorList):
+                output_storage[group.start][0] = value
+                continue
+            if len(value) != len(group):
+                raise ContractError(
+                    f"{self} returned {len(value)} tensors; for its input types "
+                    f"{len(group)} were expected"
+                )
+            for o, v in zip(group, value, strict=True):
+                output_storage[o][0] = v
+
+    # In C
+    @cached_property
+    def c_name(self) -> str:
+        """The name of the C function."""
+        return _names().c(self.native.function)
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h"]
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        """The call of the C function, with what it needs around it."""
+        from .native_c import call
+
+        return call(self, node, name, inputs, outputs, sub)
+
+
+@cache
+def _names() -> Any:
+    from ..schema.names import Names
+
+    return Names()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_text, value)) + ("," if len(value) == 1 else "") + ")"
+    return str(value) if type(value).__module__ == "torch" else repr(value)
+
+
+def _fill(value: Any, inputs: Iterator[Any]) -> Any:
+    if value is IN:
+        return next(inputs)
+    if isinstance(value, tuple):
+        return [_fill(v, inputs) for v in value]
+    return value
+
+
+_ops: dict[Any, NativeOp] = {}
+
+
+def native_op(
+    function: NativeFunction, template: Template, input_types: Sequence[Type]
+) -> NativeOp:
+    """The op for arguments and input types."""
+    lists: tuple[int, ...] = ()
+    if any(isinstance(t, TensorList) for t in function.results):
+        from .typing import output_types
+
+        _, lists = output_types(function, template, tuple(input_types))
+    try:
+        key = (function.name, parameter_key(template), lists)
+        op = _ops.get(key)
+        if op is None:
+            op = NativeOp(function, template, lists)
+            if len(_ops) < 100_000:
+                _ops[key] = op
+        return op
+    except TypeError as e:
+        raise MissingMethodError(f"{function.name}: a parameter cannot be compared: {e}") from e

@@ -1,0 +1,118 @@
+"""Reduce: a scalar op folded along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError
+from ..graph.basic import Apply, Variable
+from ..types import TensorType
+from ..types.base import Sub
+from .native import constant, native, results_of
+from .op import Op, Storage
+
+
+class Reduce(Op):
+    """Folds a tensor with a scalar op that is associative: add, mul, maximum, minimum,
+    logical_and, logical_or. `axes` of None means all; `keepdim` leaves them with size 1."""
+
+    __props__ = ("scalar_op", "axes", "keepdim")
+
+    def __init__(
+        self, scalar_op: Any, axes: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> None:
+        from .scalar import ScalarOp
+
+        if not isinstance(scalar_op, ScalarOp) or scalar_op.entry.reduction is None:
+            raise BridgeTypeError(f"Reduce cannot fold with {scalar_op!r}")
+        self.scalar_op = scalar_op
+        self.axes = (axes,) if isinstance(axes, int) else None if axes is None else tuple(axes)
+        self.keepdim = bool(keepdim)
+
+    def __str__(self) -> str:
+        return f"Reduce{{{self.scalar_op}, axes={self.axes}}}"
+
+    __repr__ = __str__
+
+    def _axes(self, t: TensorType) -> list[int]:
+        """The axes to fold, counted from 0."""
+        ndim = t.ndim
+        if ndim is None:
+            raise BridgeTypeError(f"{self}: {t} has no fixed number of dimensions")
+        axes = range(ndim) if self.axes is None else self.axes
+        found = []
+        for a in axes:
+            if not -ndim <= a < ndim:
+                raise BridgeTypeError(f"{self}: {t} has {ndim} dimensions, there is no axis {a}")
+            found.append(a % ndim)
+        if len(set(found)) != len(found):
+            raise BridgeTypeError(f"{self}: an axis is named twice")
+        return sorted(found)
+
+    def expand(self, x: Any) -> Variable:
+        """The same in native ops."""
+        axes = self._axes(x.type)
+        name = self.scalar_op.entry.reduction
+        function = native(name)
+        if not axes:
+            return native("clone")(x)
+        if "int[" in function.types[1].schema:
+            return function(x, axes, self.keepdim)
+        # One axis at a time: the last first, so that the others keep their numbers.
+        for a in reversed(axes):
+            x = results_of(function.make_node(x, a, self.keepdim))
+        return x
+
+    def make_node(self, x: Any) -> Apply:
+        x = constant(x)
+        if not isinstance(x.type, TensorType):
+            raise BridgeTypeError(f"{self} needs a tensor, got {x} of type {x.type}")
+        return Apply(self, [x], [self.expand(x.type.make_variable()).type.make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        (x,) = inputs
+        axes = self._axes(TensorType(x.dtype, x.shape, device=x.device))
+        function = native(self.scalar_op.entry.reduction)
+        if not axes:
+            output_storage[0][0] = x.clone()
+            return
+        if "int[" in function.types[1].schema:
+            x = function.torch_op(x, axes, self.keepdim)
+        else:
+            for a in reversed(axes):
+                x = function.torch_op(x, a, self.keepdim)
+        output_storage[0][0] = x
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        from ..graph.gradient import vector_jacobian
+
+        return vector_jacobian([self.expand(inputs[0])], output_grads, inputs)
+
+    def _single(self, node: Apply) -> Apply:
+        inner = self.expand(node.inputs[0].type.make_variable()).owner
+        assert inner is not None
+        return inner
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        from ..errors import MissingMethodError
+
+        inner = self._single(node)
+        if inner.inputs[0].owner is not None:
+            raise MissingMethodError(f"{self} has C code for one axis only")
+        return inner.op.c_code(inner, name, inputs, outputs, sub)
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h"]
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)

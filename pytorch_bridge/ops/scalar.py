@@ -1,0 +1,282 @@
+"""Ops on single numbers: what Elemwise, Reduce and Composite are made of.
+
+A scalar op knows its Python function, its native function for tensors, and its C expression. It
+works on variables of numbers (`n * 2 + 1`), and inside a Composite on elements of tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BridgeTypeError, MissingMethodError
+from ..graph.basic import Apply, Variable
+from ..types import TensorType, Type, schema_type
+from ..types.base import Sub
+from ..types.schema_types import Number, ScalarArg
+from .native import constant, native
+from .op import Op, Storage
+
+
+@dataclass(frozen=True)
+class _Entry:
+    arity: int
+    native: str  # the overload for tensors
+    python: Callable[..., Any]
+    result: str  # of numbers: "same" as the widest argument, "float", "bool" or "int"
+    floating: str  # C for double and float; {0} is the first argument, {f} is "f" for float
+    integer: str | None  # C for int64_t; None: there is none
+    inplace: str | None = None  # the overload that writes into its first argument
+    reduction: str | None = None  # the function that folds a tensor with it, along dimensions
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def _sign(x: float) -> float:
+    return type(x)((x > 0) - (x < 0))
+
+
+_S = {
+    # name: arity, native, Python, result, C floating, C integer, in place, reduction
+    "add": _Entry(2, "add.Tensor", operator.add, "same", "{0} + {1}", "{0} + {1}", "add_.Tensor",
+                  "sum.dim_IntList"),
+    "sub": _Entry(2, "sub.Tensor", operator.sub, "same", "{0} - {1}", "{0} - {1}", "sub_.Tensor"),
+    "mul": _Entry(2, "mul.Tensor", operator.mul, "same", "{0} * {1}", "{0} * {1}", "mul_.Tensor",
+                  "prod.dim_int"),
+    "div": _Entry(2, "div.Tensor", operator.truediv, "float", "{0} / {1}", None, "div_.Tensor"),
+    "floor_divide": _Entry(2, "floor_divide", operator.floordiv, "same",
+                           "pb_floor_divide({0}, {1})", "pb_floor_divide_int({0}, {1})",
+                           "floor_divide_.Tensor"),
+    "remainder": _Entry(2, "remainder.Tensor", operator.mod, "same", "pb_remainder({0}, {1})",
+                        "pb_remainder_int({0}, {1})", "remainder_.Tensor"),
+    "pow": _Entry(2, "pow.Tensor_Tensor", operator.pow, "same", "pow{f}({0}, {1})", None,
+                  "pow_.Tensor"),
+    "maximum": _Entry(2, "maximum", max, "same", "pb_maximum({0}, {1})",
+                      "{0} > {1} ? {0} : {1}", None, "amax"),
+    "minimum": _Entry(2, "minimum", min, "same", "pb_minimum({0}, {1})",
+                      "{0} < {1} ? {0} : {1}", None, "amin"),
+    "neg": _Entry(1, "neg", operator.neg, "same", "-{0}", "-{0}", "neg_"),
+    "abs": _Entry(1, "abs", abs, "same", "fabs{f}({0})", "{0} < 0 ? -{0} : {0}", "abs_"),
+    "sign": _Entry(1, "sign", _sign, "same", "({0} > 0) - ({0} < 0)", "({0} > 0) - ({0} < 0)",
+                   "sign_"),
+    "square": _Entry(1, "square", lambda x: x * x, "same", "{0} * {0}", "{0} * {0}", "square_"),
+    "reciprocal": _Entry(1, "reciprocal", lambda x: 1 / x, "float", "1 / {0}", None,
+                         "reciprocal_"),
+    "relu": _Entry(1, "relu", lambda x: max(x, type(x)(0)), "same", "{0} <= 0 ? 0 : {0}",
+                   "{0} <= 0 ? 0 : {0}", "relu_"),
+    "sqrt": _Entry(1, "sqrt", math.sqrt, "float", "sqrt{f}({0})", None, "sqrt_"),
+    "rsqrt": _Entry(1, "rsqrt", lambda x: 1 / math.sqrt(x), "float", "1 / sqrt{f}({0})", None,
+                    "rsqrt_"),
+    "exp": _Entry(1, "exp", math.exp, "float", "exp{f}({0})", None, "exp_"),
+    "log": _Entry(1, "log", math.log, "float", "log{f}({0})", None, "log_"),
+    "log1p": _Entry(1, "log1p", math.log1p, "float", "log1p{f}({0})", None, "log1p_"),
+    "expm1": _Entry(1, "expm1", math.expm1, "float", "expm1{f}({0})", None, "expm1_"),
+    "sin": _Entry(1, "sin", math.sin, "float", "sin{f}({0})", None, "sin_"),
+    "cos": _Entry(1, "cos", math.cos, "float", "cos{f}({0})", None, "cos_"),
+    "tanh": _Entry(1, "tanh", math.tanh, "float", "tanh{f}({0})", None, "tanh_"),
+    "erf": _Entry(1, "erf", math.erf, "float", "erf{f}({0})", None, "erf_"),
+    "sigmoid": _Entry(1, "sigmoid", _sigmoid, "float", "1 / (1 + exp{f}(-{0}))", None,
+                      "sigmoid_"),
+    "silu": _Entry(1, "silu", lambda x: x * _sigmoid(x), "float", "{0} / (1 + exp{f}(-{0}))",
+                   None, "silu_"),
+    "floor": _Entry(1, "floor", math.floor, "int", "floor{f}({0})", "{0}", "floor_"),
+    "ceil": _Entry(1, "ceil", math.ceil, "int", "ceil{f}({0})", "{0}", "ceil_"),
+    "trunc": _Entry(1, "trunc", math.trunc, "int", "trunc{f}({0})", "{0}", "trunc_"),
+    "round": _Entry(1, "round", round, "int", "nearbyint{f}({0})", "{0}", "round_"),
+    "lt": _Entry(2, "lt.Tensor", operator.lt, "bool", "{0} < {1}", "{0} < {1}"),
+    "le": _Entry(2, "le.Tensor", operator.le, "bool", "{0} <= {1}", "{0} <= {1}"),
+    "gt": _Entry(2, "gt.Tensor", operator.gt, "bool", "{0} > {1}", "{0} > {1}"),
+    "ge": _Entry(2, "ge.Tensor", operator.ge, "bool", "{0} >= {1}", "{0} >= {1}"),
+    "eq": _Entry(2, "eq.Tensor", operator.eq, "bool", "{0} == {1}", "{0} == {1}"),
+    "ne": _Entry(2, "ne.Tensor", operator.ne, "bool", "{0} != {1}", "{0} != {1}"),
+    "logical_and": _Entry(2, "logical_and", lambda x, y: bool(x and y), "bool", "{0} && {1}",
+                          "{0} && {1}", None, "all.dim"),
+    "logical_or": _Entry(2, "logical_or", lambda x, y: bool(x or y), "bool", "{0} || {1}",
+                         "{0} || {1}", None, "any.dim"),
+    "logical_not": _Entry(1, "logical_not", operator.not_, "bool", "!{0}", "!{0}"),
+    "where": _Entry(3, "where.self", lambda c, x, y: x if c else y, "same", "{0} ? {1} : {2}",
+                    "{0} ? {1} : {2}"),
+    "sym_float": _Entry(1, "", float, "float", "(double){0}", "(double){0}"),
+    "sym_int": _Entry(1, "", int, "int", "(int64_t){0}", "{0}"),
+    "bitwise_and": _Entry(2, "bitwise_and.Tensor", operator.and_, "same", "", "{0} & {1}"),
+    "bitwise_or": _Entry(2, "bitwise_or.Tensor", operator.or_, "same", "", "{0} | {1}"),
+    "bitwise_xor": _Entry(2, "bitwise_xor.Tensor", operator.xor, "same", "", "{0} ^ {1}"),
+    "bitwise_not": _Entry(1, "bitwise_not", operator.invert, "same", "", "~{0}"),
+    "bitwise_left_shift": _Entry(2, "bitwise_left_shift.Tensor", operator.lshift, "same", "",
+                                 "{0} << {1}"),
+    "bitwise_right_shift": _Entry(2, "bitwise_right_shift.Tensor", operator.rshift, "same", "",
+                                  "{0} >> {1}"),
+}  # fmt: skip
+
+SUPPORT = r"""
+/* Python's, and PyTorch's, division and remainder; NaN wins a maximum. */
+static inline double pb_remainder(double a, double b) {
+  double r = fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline double pb_floor_divide(double a, double b) {
+  if (b == 0) return a / b;
+  double r = fmod(a, b), q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  if (q == 0) return copysign(0, a / b);
+  double f = floor(q);
+  return q - f > 0.5 ? f + 1 : f;
+}
+static inline int64_t pb_floor_divide_int(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+static inline int64_t pb_remainder_int(int64_t a, int64_t b) {
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline double pb_maximum(double a, double b) { return a != a || a > b ? a : b; }
+static inline double pb_minimum(double a, double b) { return a != a || a < b ? a : b; }
+"""
+
+_ORDER = {"bool": 0, "int": 1, "float": 2}
+_TYPES: dict[str, Type] = {}
+
+
+def _number(kind: str) -> Type:
+    return schema_type(kind)
+
+
+class ScalarOp(Op):
+    """An op on numbers, `scalar.add` and so on."""
+
+    __props__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        if name not in _S:
+            raise BridgeTypeError(f"there is no scalar op {name!r}: there are {', '.join(_S)}")
+        self.name = name
+        self.entry = _S[name]
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+    @property
+    def arity(self) -> int:
+        return self.entry.arity
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """The node for numbers, or for elements of tensors: variables of tensor types without
+        dimensions."""
+        if len(inputs) != self.arity:
+            raise BridgeTypeError(f"{self} takes {self.arity} inputs, got {len(inputs)}")
+        variables = [constant(v) for v in inputs]
+        elements = [isinstance(v.type, TensorType) and v.type.ndim == 0 for v in variables]
+        if any(elements):
+            return self._on_elements(variables)
+        kinds = []
+        for i, v in enumerate(variables):
+            kind = getattr(v.type, "kind", "") if isinstance(v.type, Number) else ""
+            if kind not in _ORDER:
+                raise BridgeTypeError(
+                    f"{self}: input {i} must be a number, got {v} of type {v.type}"
+                )
+            kinds.append(kind)
+        kind = self.entry.result
+        if kind == "same":
+            arguments = kinds[1:] if self.name == "where" else kinds
+            kind = max(arguments, key=_ORDER.__getitem__)
+            if kind == "bool" and not self.name.startswith(("bitwise", "where", "max", "min")):
+                kind = "int"
+        return Apply(self, variables, [_number(kind).make_variable()])
+
+    def _on_elements(self, variables: Sequence[Variable]) -> Apply:
+        from .elemwise import native_form
+
+        inner = native_form(self, variables)
+        return Apply(self, variables, [v.type.make_variable() for v in inner.outputs])
+
+    def compute(self, values: Sequence[Any]) -> Any:
+        """The op on Python numbers, or on tensors of any shape."""
+        import torch
+
+        if any(isinstance(v, torch.Tensor) for v in values):
+            if not self.entry.native:
+                raise MissingMethodError(f"{self} has no form for tensors")
+            return native(self.entry.native).torch_op(*values)
+        return self.entry.python(*values)
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        output_storage[0][0] = self.compute(inputs)
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return [None] * len(inputs)  # numbers are no part of what is differentiated
+
+    def c_expression(self, arguments: Sequence[str], c_type: str) -> str:
+        """The op in C, on expressions of one C type: float, double, int64_t, or bool."""
+        wrapped = [a if a.isidentifier() else f"({a})" for a in arguments]
+        text = self.entry.floating if c_type in ("float", "double") else self.entry.integer
+        if not text:
+            raise MissingMethodError(f"{self} has no C code for {c_type}")
+        return text.format(*wrapped, f="f" if c_type == "float" else "")
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        if not all(isinstance(v.type, Number) for v in node.inputs):
+            raise MissingMethodError(f"{self} has C code on its own for numbers only")
+        kinds = [getattr(v.type, "kind", "") for v in node.inputs]
+        floating = "float" in kinds or self.entry.result == "float"
+        c_type = "double" if floating else "int64_t"
+        arguments = [
+            f"({c_type}){n}" if not (self.name == "where" and i == 0) else n
+            for i, n in enumerate(inputs)
+        ]
+        if floating and self.entry.integer is not None and "float" not in kinds:
+            c_type, arguments = "int64_t", list(inputs)
+        check = ""
+        if self.name in ("div", "floor_divide", "remainder"):
+            check = (
+                f'if ({inputs[1]} == 0) {{\npb_error = strdup("ZeroDivisionError: {self}: '
+                f'division by zero");\n{sub["fail"]}\n}}\n'
+            )
+        result = "double" if self.entry.result == "float" else c_type
+        if self.entry.result == "int" and floating:
+            text = self.c_expression(arguments, "double")
+            return f"{outputs[0]} = (int64_t)({text});"
+        if self.name == "pow" and not floating:
+            raise MissingMethodError("pow has no C code for integers")
+        text = self.c_expression(arguments, result if self.name == "div" else c_type)
+        return f"{check}{outputs[0]} = {text};"
+
+    def c_support_code(self) -> Sequence[str]:
+        return [SUPPORT]
+
+    def c_headers(self) -> Sequence[str]:
+        return ["<math.h>", "<stdint.h>", "<string.h>"]
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
+_ops = {name: ScalarOp(name) for name in _S}
+NAMES = tuple(_S)
+
+
+def __getattr__(name: str) -> ScalarOp:
+    if name in _ops:
+        return _ops[name]
+    raise AttributeError(f"there is no scalar op {name!r}")
+
+
+def is_number(t: Type) -> bool:
+    return isinstance(t, (Number, ScalarArg))

@@ -1,0 +1,672 @@
+"""What types the results of a native function have, given the types of its inputs.
+
+PyTorch itself answers: the function runs on meta tensors, which have a shape and no data. A size
+that is not known is the same highly composite number everywhere in one run, another in a second,
+and 1 in a third; what differs between the runs is not known. Where a function has no meta kernel
+it runs on small real tensors. Answers are kept, so asking again costs a look-up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError
+from ..types import SchemaType, TensorType, Type, schema_type
+from ..types.enums import device_parts
+from ..types.schema_types import Number, NumberList, ScalarArg, TensorArg, TensorList
+from ..types.tensor import Shape
+from .op import parameter_key
+
+# Sizes to try, by the number of dimensions: they divide by what sizes are usually divided by, and
+# tensors of them have fewer than 2**63 elements.
+_SIZES = {3: (5040, 55440), 5: (720, 1680), 6: (360, 840), 64: (60, 120)}
+_REAL_HINTS = (4, 6)
+_ATTEMPTS = 200  # ways to give open sizes the value of known ones
+_REAL_ELEMENTS = 1 << 24  # beyond that, nothing is computed only to see its type
+
+Ties = dict[tuple[int, int], int]  # (input, dimension) to the size that it must have
+Result = tuple[tuple[Type, ...], tuple[int, ...]]
+
+_known: dict[Any, Result] = {}
+_pointwise_dtypes: dict[Any, tuple[str, ...]] = {}
+
+
+class _Open(Exception):
+    """A type is too open to run anything."""
+
+
+def output_types(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> Result:
+    """The types of the results, lists flattened, and how many tensors each list has.
+
+    BridgeTypeError, which has PyTorch's own message, where the function refuses such inputs.
+    """
+    key = (function.name, parameter_key(template), inputs)
+    found = _known.get(key)
+    if found is None:
+        found = _infer(function, template, inputs)
+        if len(_known) < 100_000:
+            _known[key] = found
+    return found
+
+
+def _infer(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> Result:
+    if not any(isinstance(t, (TensorArg, TensorList)) for t in function.results):
+        return tuple(_plain(t) for t in function.results), ()
+    if function.returns_written:
+        return _written(function, template, inputs)
+    if function.pointwise:
+        fast = _pointwise(function, template, inputs)
+        if fast is not None:
+            return fast, ()
+    runs = _Runs(function, template, inputs)
+    return runs.types()
+
+
+def _plain(t: SchemaType) -> Type:
+    """The type of a result that is no tensor."""
+    return schema_type(t.schema.replace("SymInt", "int").replace("SymBool", "bool"))
+
+
+def _written(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> Result:
+    """A function without results: its written arguments are."""
+    from .native import IN
+
+    types: list[Type] = []
+    lists: list[int] = []
+    given = iter(inputs)
+    for a, v in zip(function.function.arguments, template, strict=True):
+        if isinstance(v, tuple):
+            mine = [next(given) for x in v if x is IN]
+        else:
+            mine = [next(given)] if v is IN else []
+        if a.written:
+            types += mine
+            if a.type.endswith("[]"):
+                lists.append(len(mine))
+    return tuple(types), tuple(lists)
+
+
+# Elementwise functions: the shape is the broadcast one, and dtypes do not depend on sizes.
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    """The shape that shapes broadcast to; None where two sizes cannot meet. A size that is known
+    and no 1 wins over an open one."""
+    result: list[int | None] = []
+    for dims in itertools.zip_longest(*(reversed(s) for s in shapes), fillvalue=1):
+        known = {d for d in dims if d is not None and d != 1}
+        if len(known) > 1:
+            return None
+        result.append(known.pop() if known else None if None in dims else 1)
+    return tuple(reversed(result))
+
+
+def _pointwise(
+    function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]
+) -> tuple[Type, ...] | None:
+    tensors = [t for t in inputs if isinstance(t, TensorType)]
+    if not tensors or any(t.dtype is None or t.shape is None for t in tensors):
+        return None
+    if any(isinstance(t, TensorArg) and not isinstance(t, TensorType) for t in inputs):
+        return None
+    shape = broadcast([t.shape for t in tensors if t.shape is not None])
+    if shape is None:
+        return None  # PyTorch says why
+    reduced = tuple(
+        TensorType(t.dtype, () if t.shape == () else (1,), device="cpu")
+        if isinstance(t, TensorType)
+        else t
+        for t in inputs
+    )
+    key = (function.name, parameter_key(template), reduced)
+    dtypes = _pointwise_dtypes.get(key)
+    if dtypes is None:
+        types, _ = _Runs(function, template, reduced).types()
+        if any(not isinstance(t, TensorType) or t.dtype is None for t in types):
+            return None
+        dtypes = tuple(t.dtype for t in types)  # type: ignore[attr-defined]
+        _pointwise_dtypes[key] = dtypes
+    device = _device(function, template, inputs)
+    return tuple(TensorType(d, shape, device=device) for d in dtypes)
+
+
+def _device(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> str:
+    """Where the results are."""
+    for a, v in zip(function.function.arguments, template, strict=True):
+        if a.type.startswith("Device") and v is not None and not isinstance(v, tuple):
+            try:
+                kind, index = device_parts(v)
+            except ValueError:
+                continue
+            return kind if index < 0 else f"{kind}:{index}"
+    devices = [
+        t for t in inputs if isinstance(t, TensorType) and t.device not in (None, "cpu")
+    ] or [t for t in inputs if isinstance(t, TensorType) and t.device is not None]
+    return devices[0].device or "cpu" if devices else "cpu"
+
+
+# Running the function
+
+
+class _Runs:
+    """The function on tensors that have the types of its inputs."""
+
+    def __init__(self, function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> None:
+        self.function, self.template, self.inputs = function, template, inputs
+        self.open = [
+            (i, d)
+            for i, t in enumerate(inputs)
+            if isinstance(t, TensorType)
+            for d, size in enumerate(t.shape or ())
+            if size is None
+        ]
+        self.device = _device(function, template, inputs)
+        self.others: list[list[Any]] = []  # runs with other ties than those chosen
+        self.small = False  # whether numbers are small, as an index or a dimension must be
+
+    @property
+    def hints(self) -> tuple[int, int]:
+        ndim = max((t.ndim or 0 for t in self.inputs if isinstance(t, TensorType)), default=0)
+        return next(sizes for most, sizes in _SIZES.items() if ndim <= most)
+
+    def types(self) -> Result:
+        types, lists = self._types()
+        from .native import corrected
+
+        loose = corrected("loose", self.function.name)
+        if loose:
+            types = tuple(
+                t.clone(shape=[None] * t.ndim)
+                if i in loose and isinstance(t, TensorType) and t.ndim is not None
+                else t
+                for i, t in enumerate(types)
+            )
+        return types, lists
+
+    def _types(self) -> Result:
+        if any(
+            not isinstance(t, TensorType) or t.dtype is None or t.shape is None
+            for t in self.inputs
+            if isinstance(t, (TensorArg, TensorList))
+        ):
+            return self._unknown()
+        if any(isinstance(t, NumberList) for t in self.inputs):
+            return self._sized()
+        if "dynamic_output_shape" not in self.function.function.tags:
+            try:
+                return self._on(self._meta, self.hints)
+            except _NoKernel:
+                pass
+        return self._on_real()
+
+    # Meta tensors
+    def _meta(self, hint: int, ties: Ties) -> list[Any]:
+        import torch
+
+        def tensor(i: int, t: TensorType) -> Any:
+            shape = [
+                ties.get((i, d), hint) if size is None else size
+                for d, size in enumerate(t.shape or ())
+            ]
+            return torch.empty(shape, dtype=t.torch_dtype, device="meta")
+
+        return self._run(tensor, hint, "meta")
+
+    def _run(self, tensor: Callable[[int, TensorType], Any], hint: int, device: str) -> list[Any]:
+        import torch
+
+        from .native import IN
+
+        values: list[Any] = []
+        for i, t in enumerate(self.inputs):
+            if isinstance(t, TensorType):
+                values.append(tensor(i, t))
+            else:
+                small = {self.hints[0]: 1, self.hints[1]: 2, 1: 0}.get(hint, 1)
+                values.append(_example(t, small if self.small else hint))
+        given: Iterator[Any] = iter(values)
+
+        def fill(v: Any) -> Any:
+            if isinstance(v, tuple):
+                return [fill(x) for x in v]
+            return next(given) if v is IN else v
+
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        f = self.function.function
+        tensors = any(isinstance(t, TensorType) for t in self.inputs)
+        for a, v in zip(f.arguments, self.template, strict=True):
+            value = fill(v)
+            if a.type.startswith("Device") and (value is not None or not tensors):
+                value = torch.device(device)
+            elif (a.name == "pin_memory" and device == "meta") or a.type.startswith("Generator"):
+                value = None
+            if a.kwarg_only:
+                kwargs[a.name] = value
+            else:
+                args.append(value)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = self.function.torch_op(*args, **kwargs)
+            except NotImplementedError as e:
+                raise _NoKernel(str(e)) from None
+            except RuntimeError as e:
+                if "data-dependent" in str(e) or "meta tensor" in str(e).lower():
+                    raise _NoKernel(str(e)) from None
+                raise
+            except (TypeError, AttributeError) as e:
+                # Meta kernels in Python do not foresee everything.
+                if device == "meta":
+                    raise _NoKernel(str(e)) from None
+                raise
+        return [result] if len(f.returns) == 1 else list(result)
+
+    # Unknown sizes
+    def _on(self, run: Callable[[int, Ties], list[Any]], hints: tuple[int, int]) -> Result:
+        ties: Ties = {}
+        try:
+            first = run(hints[0], ties)
+        except _NoKernel:
+            raise
+        except Exception as e:
+            if not self.small and any(isinstance(t, (Number, ScalarArg)) for t in self.inputs):
+                self.small = True
+                try:
+                    return self._on(run, hints)
+                except BridgeTypeError:
+                    self.small = False
+            found = self._tied(run, hints[0]) if self.open else None
+            if found is None:
+                told = self._told()
+                if told is not None:
+                    return told
+                raise self._refusal(e) from None
+            ties, first = found
+        runs = [first, *self.others]
+        certain = True
+        numbers = any(isinstance(t, (Number, ScalarArg)) for t in self.inputs)
+        if self.open or numbers:
+            for hint in (hints[1], 1):
+                try:
+                    runs.append(run(hint, ties))
+                except _NoKernel:
+                    raise
+                except Exception:
+                    if hint == 1:
+                        continue  # not every size may be 1
+                    more, certain = self._nearby(run, hints[0], ties)
+                    runs += more
+            runs += self._apart(run, hints[0], ties)
+        types, lists = self._joined(runs)
+        if not certain:
+            # Some size could not be moved, so what depends on it is not known.
+            types = tuple(
+                t.clone(shape=[None] * t.ndim)
+                if isinstance(t, TensorType) and t.ndim is not None
+                else t
+                for t in types
+            )
+        return types, lists
+
+    def _apart(
+        self, run: Callable[[int, Ties], list[Any]], hint: int, ties: Ties
+    ) -> list[list[Any]]:
+        """Runs with the open sizes of one input moved, since two that move together may hide what
+        depends on both, as the size of a picture less that of a kernel does."""
+        inputs = sorted({i for i, _ in self.open})
+        runs = []
+        for i in inputs if len(inputs) > 1 else ():
+            places = [(j, d) for j, d in self.open if j == i and (j, d) not in ties]
+            for together in ([places], [[p] for p in places]):
+                found = []
+                for moved in together:
+                    try:
+                        found.append(run(hint, {**ties, **dict.fromkeys(moved, 2 * hint)}))
+                    except _NoKernel:
+                        raise
+                    except Exception:
+                        continue
+                runs += found
+                if found:
+                    break
+        return runs
+
+    def _nearby(
+        self, run: Callable[[int, Ties], list[Any]], hint: int, ties: Ties
+    ) -> tuple[list[list[Any]], bool]:
+        """Runs with each open size moved alone, where they cannot all move; and whether each
+        could."""
+        runs = []
+        certain = True
+        for place in self.open:
+            if place in ties:
+                continue
+            try:
+                runs.append(run(hint, {**ties, place: 2 * hint}))
+            except _NoKernel:
+                raise
+            except Exception:
+                certain = False
+        return runs, certain
+
+    def _tied(
+        self, run: Callable[[int, Ties], list[Any]], hint: int
+    ) -> tuple[Ties, list[Any]] | None:
+        """Open sizes that must be those of something else: which, and the run."""
+        known: dict[int, None] = {}
+        for t in self.inputs:
+            if isinstance(t, TensorType):
+                known.update((d, None) for d in t.shape or () if d is not None)
+        lists = []
+        for a, v in zip(self.function.function.arguments, self.template, strict=True):
+            numbers = [
+                x
+                for x in (v if isinstance(v, tuple) else (v,))
+                if isinstance(x, int) and not isinstance(x, bool) and 0 < x < 1 << 20
+            ]
+            known.update(dict.fromkeys(numbers))
+            if isinstance(v, tuple) and numbers and len(numbers) == len(v):
+                known[sum(numbers)] = None
+                if a.name == "normalized_shape":
+                    lists.append(numbers)
+        known.update(dict.fromkeys((3, 2)))
+        for sizes in lists:
+            ties = self._along(sizes)
+            if ties:
+                try:
+                    return ties, run(hint, ties)
+                except _NoKernel:
+                    raise
+                except Exception:
+                    continue
+        found: tuple[Ties, list[Any]] | None = None
+        attempts = 0
+        for n in (1, 2, 3):
+            for places in itertools.combinations(self.open, n):
+                for chosen in itertools.product(known, repeat=n):
+                    attempts += 1
+                    if attempts > _ATTEMPTS:
+                        return found
+                    ties = dict(zip(places, chosen, strict=True))
+                    try:
+                        result = run(hint, ties)
+                    except _NoKernel:
+                        raise
+                    except Exception:
+                        continue
+                    # Where more than one way is possible, only what they agree on is known.
+                    if found is None:
+                        found = ties, result
+                    else:
+                        self.others.append(result)
+            if found is not None:
+                return found
+        return None
+
+    def _along(self, sizes: list[int]) -> Ties:
+        """A list of sizes that are those of the last dimensions of every tensor."""
+        ties: Ties = {}
+        for i, t in enumerate(self.inputs):
+            if not isinstance(t, TensorType) or (t.ndim or 0) < len(sizes):
+                continue
+            assert t.shape is not None
+            for d, size in enumerate(sizes, len(t.shape) - len(sizes)):
+                if t.shape[d] is None:
+                    ties[i, d] = size
+        return ties
+
+    def _told(self) -> Result | None:
+        """Functions that are told their result's shape, by a list of sizes or by another tensor:
+        used where sizes are so open that nothing can be run."""
+        from .native import IN
+
+        if not self.open and not any(isinstance(t, (Number, ScalarArg)) for t in self.inputs):
+            return None
+        f = self.function.function
+        base = self.function.name.partition(".")[0].strip("_")
+        first = next((t for t in self.inputs if isinstance(t, TensorType)), None)
+        if first is None or len(f.returns) != 1 or f.returns[0].type != "Tensor":
+            return None
+        given = iter(self.inputs)
+        for a, v in zip(f.arguments, self.template, strict=True):
+            if isinstance(v, tuple):
+                for x in v:
+                    if x is IN:
+                        next(given)
+                if a.name == _SHAPE_ARGUMENT.get(base):
+                    shape = [None if d is IN or d == -1 else d for d in v]
+                    return (TensorType(first.dtype, shape, device=self.device),), ()
+            elif v is IN:
+                t = next(given)
+                like = a.name == _LIKE.get(base)
+                # A gradient has the shape of what it is the gradient of.
+                like = like or ("backward" in base and a.name in ("self", "input"))
+                if like and isinstance(t, TensorType):
+                    return (TensorType(first.dtype, t.shape, device=self.device),), ()
+        return None
+
+    def _joined(self, runs: list[list[Any]]) -> Result:
+        """What the runs have in common."""
+        types: list[Type] = []
+        lists: list[int] = []
+        for k, t in enumerate(self.function.results):
+            values = [run[k] for run in runs]
+            if isinstance(t, TensorList):
+                count = len(values[0])
+                # Where open sizes are 1, in the third run, there may be fewer.
+                if any(len(v) != count for v in values[: 2 + len(self.others)]):
+                    raise BridgeTypeError(
+                        f"{self.function.name}({self._shown()}): how many tensors it returns "
+                        "depends on a size that is not known; give the size in the type"
+                    )
+                values = [v for v in values if len(v) == count]
+                lists.append(count)
+                types += [self._type([v[i] for v in values]) for i in range(count)]
+            elif isinstance(t, TensorArg):
+                types.append(self._type(values))
+            else:
+                types.append(_plain(t))
+        return tuple(types), tuple(lists)
+
+    def _type(self, tensors: list[Any]) -> Type:
+        if any(t is None for t in tensors):
+            return schema_type("Tensor?")
+        dtypes = {str(t.dtype) for t in tensors}
+        dtype = tensors[0].dtype if len(dtypes) == 1 else None
+        if len({t.dim() for t in tensors}) > 1:
+            return TensorType(dtype, None, device=self.device)
+        shape = [
+            sizes[0] if len(set(sizes)) == 1 else None
+            for sizes in zip(*(t.shape for t in tensors), strict=True)
+        ]
+        return TensorType(dtype, shape, device=self.device)
+
+    def _unknown(self) -> Result:
+        """The types where those of the inputs are too open: what can be said without a run."""
+        types: list[Type] = []
+        for t in self.function.results:
+            if isinstance(t, TensorList):
+                raise BridgeTypeError(
+                    f"{self.function.name}({self._shown()}): how many tensors it returns is not "
+                    "known for inputs without a dtype or a shape"
+                )
+            tensor = isinstance(t, TensorArg)
+            types.append(TensorType(None, None, device=None) if tensor else _plain(t))
+        return self._narrowed(types), ()
+
+    def _sized(self) -> Result:
+        """Where a list of sizes is a variable, not even the number of dimensions is known."""
+        base = self.function.name.partition(".")[0].strip("_")
+        first = next((t for t in self.inputs if isinstance(t, TensorType)), None)
+        dtype = first.dtype if first is not None and base in _SHAPE_ARGUMENT else None
+        types, lists = self._unknown()
+        return tuple(
+            TensorType(dtype, None, device=self.device) if isinstance(t, TensorType) else t
+            for t in types
+        ), lists
+
+    def _narrowed(self, types: list[Type]) -> tuple[Type, ...]:
+        """With the dtype, where inputs of a dtype without a shape give it away."""
+        shapes = [t.shape for t in self.inputs if isinstance(t, TensorType)]
+        if all(isinstance(t, TensorType) and t.dtype for t in self.inputs if _tensor(t)):
+            for ndim in (2, 1, 3, 4):
+                inputs = tuple(
+                    TensorType(t.dtype, (None,) * ndim, device=t.device)
+                    if isinstance(t, TensorType) and t.shape is None
+                    else t
+                    for t in self.inputs
+                )
+                if shapes and inputs != self.inputs:
+                    try:
+                        found, _ = _Runs(self.function, self.template, inputs).types()
+                    except BridgeTypeError:
+                        continue
+                    return tuple(
+                        t.clone(shape=None) if isinstance(t, TensorType) else t for t in found
+                    )
+        return tuple(types)
+
+    # Real tensors
+    def _on_real(self) -> Result:
+        """On small tensors with the elements 0, 1, and 0, 1, 2, ...; sizes that differ are open."""
+        import torch
+
+        total = sum(
+            _elements(t.shape, _REAL_HINTS[1]) for t in self.inputs if isinstance(t, TensorType)
+        )
+        if total > _REAL_ELEMENTS:
+            return self._unknown()
+        state = torch.get_rng_state()
+        device = "cpu"
+        runs = []
+        error: Exception | None = None
+        try:
+            for fill in (_zeros, _ones, _count, _spread):
+
+                def run(hint: int, ties: Ties, fill: Callable[..., Any] = fill) -> list[Any]:
+                    def tensor(i: int, t: TensorType) -> Any:
+                        shape = [
+                            ties.get((i, d), hint) if size is None else size
+                            for d, size in enumerate(t.shape or ())
+                        ]
+                        return fill(shape, t.torch_dtype)
+
+                    return self._run(tensor, hint, device)
+
+                try:
+                    runs.append(self._on(run, _REAL_HINTS))
+                except Exception as e:
+                    error = error or e
+        finally:
+            torch.set_rng_state(state)
+        if not runs:
+            assert error is not None
+            raise error if isinstance(error, BridgeTypeError) else self._refusal(error)
+        return self._common(runs)
+
+    @staticmethod
+    def _common(runs: list[Result]) -> Result:
+        types, lists = runs[0]
+        joined: list[Type] = []
+        for i, t in enumerate(types):
+            others = [r[0][i] for r in runs if len(r[0]) == len(types)]
+            if isinstance(t, TensorType) and all(isinstance(o, TensorType) for o in others):
+                shapes = [o.shape for o in others]  # type: ignore[attr-defined]
+                if any(s is None or len(s) != len(shapes[0] or ()) for s in shapes):
+                    joined.append(t.clone(shape=None))
+                    continue
+                joined.append(
+                    t.clone(
+                        shape=[
+                            d[0] if len(set(d)) == 1 else None for d in zip(*shapes, strict=True)
+                        ]
+                    )
+                )
+            else:
+                joined.append(t)
+        return tuple(joined), lists
+
+    def _shown(self) -> str:
+        return ", ".join(map(str, self.inputs))
+
+    def _refusal(self, e: Exception) -> BridgeTypeError:
+        first = str(e).partition("\n")[0]
+        return BridgeTypeError(f"{self.function.name}({self._shown()}): {first}")
+
+
+class _NoKernel(Exception):
+    """A function cannot run on meta tensors."""
+
+
+_SHAPE_ARGUMENT = {
+    "view": "size",
+    "reshape": "shape",
+    "unsafe_view": "size",
+    "view_copy": "size",
+    "reshape_copy": "size",
+    "expand": "size",
+    "expand_copy": "size",
+    "reshape_alias": "size",
+    "new_zeros": "size",
+    "new_ones": "size",
+    "new_full": "size",
+    "new_empty": "size",
+}
+
+
+# Those whose result has the shape of one argument.
+_LIKE = {"view_as": "other", "reshape_as": "other", "expand_as": "other"}
+
+
+def _tensor(t: Type) -> bool:
+    return isinstance(t, (TensorArg, TensorList))
+
+
+def _elements(shape: Shape | None, hint: int) -> int:
+    n = 1
+    for d in shape or ():
+        n *= hint if d is None else d
+    return n
+
+
+def _example(t: Type, hint: int) -> Any:
+    """A value for an input that is a number."""
+    kind = getattr(t, "kind", "")
+    if kind == "float":
+        return 1.0
+    if kind == "bool":
+        return True
+    if kind in ("int", "scalar"):
+        return hint
+    raise _NoKernel(f"no example of {t}")
+
+
+def _zeros(shape: list[int], dtype: Any) -> Any:
+    import torch
+
+    return torch.zeros(shape, dtype=dtype)
+
+
+def _ones(shape: list[int], dtype: Any) -> Any:
+    import torch
+
+    return torch.ones(shape, dtype=dtype)
+
+
+def _count(shape: list[int], dtype: Any) -> Any:
+    import torch
+
+    n = _elements(tuple(shape), 0)
+    return (torch.arange(n) % 100).reshape(shape).to(dtype)
+
+
+def _spread(shape: list[int], dtype: Any) -> Any:
+    """An identity matrix, for what needs one to be regular."""
+    import torch
+
+    base = torch.eye(shape[-2], shape[-1]) if len(shape) > 1 else torch.ones(shape[-1:] or [])
+    return base.expand(shape).to(dtype).contiguous()

@@ -1,0 +1,155 @@
+"""Merging: what is computed twice is computed once.
+
+Two nodes are one when their ops are equal and their inputs are the same variables. Ops that draw
+random numbers never are. Constants are one when they have equal types and, bit for bit, equal
+values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ContractError, InconsistencyError
+from ..graph.basic import Apply, Constant, Variable
+from ..graph.features import Feature
+from ..graph.function_graph import FunctionGraph
+from ..ops.op import Op, parameter_key
+
+_LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
+
+
+def merge(fgraph: FunctionGraph) -> int:
+    """Merges all that is equal; returns how many nodes and constants have gone."""
+    pairs = _equal_constants(fgraph)
+    removed = len(pairs)
+    fgraph.replace_all(pairs, "merge constants")
+    pairs = _equal_nodes(fgraph)
+    if not pairs:
+        return removed
+    try:
+        fgraph.replace_all_validate(pairs, "merge")
+        return removed + len({old.owner for old, _ in pairs})
+    except InconsistencyError:
+        # Something that is destroyed is wanted twice: keep those apart, merge the rest.
+        for old, new in pairs:
+            if old in fgraph.clients and new in fgraph.clients:
+                removed += fgraph.try_replace_all([(old, new)], "merge")
+        return removed
+
+
+def _equal_constants(fgraph: FunctionGraph) -> list[tuple[Variable, Variable]]:
+    first: dict[Any, Variable] = {}
+    pairs: list[tuple[Variable, Variable]] = []
+    for v in list(fgraph.variables):
+        if not isinstance(v, Constant):
+            continue
+        key = constant_key(v)
+        if key is None:
+            continue
+        other = first.setdefault(key, v)
+        if other is not v:
+            pairs.append((v, other))
+    return pairs
+
+
+def constant_key(v: Constant) -> Any:
+    """A key that equal constants share, or None where that cannot be told cheaply."""
+    data = v.data
+    if hasattr(data, "untyped_storage"):
+        try:
+            if data.layout.__str__() != "torch.strided" or data.nbytes > _LARGEST:
+                return (v.type, id(data))
+            whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
+            content = bytes(whole.view(-1).view(_bytes()).numpy()) if whole.numel() else b""
+            layout = (data.stride(), data.is_conj(), data.is_neg(), data.requires_grad)
+            return (v.type, type(data), layout, content)
+        except (RuntimeError, TypeError, NotImplementedError):
+            return (v.type, id(data))
+    try:
+        key = (v.type, type(data), parameter_key(data))
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _bytes() -> Any:
+    import torch
+
+    return torch.uint8
+
+
+def _equal_nodes(fgraph: FunctionGraph) -> list[tuple[Variable, Variable]]:
+    hashes = _Hashes()
+    first: dict[Any, Apply] = {}
+    same: dict[Variable, Variable] = {}
+    pairs: list[tuple[Variable, Variable]] = []
+    for node in fgraph.toposort():
+        if node.op.random or getattr(node.op, "never_merged", False):
+            continue
+        inputs = tuple(same.get(v, v) for v in node.inputs)
+        hashes.check(node.op)
+        other = first.setdefault((node.op, inputs), node)
+        if other is node:
+            continue
+        if [v.type for v in node.outputs] != [v.type for v in other.outputs]:
+            continue
+        for mine, theirs in zip(node.outputs, other.outputs, strict=True):
+            same[mine] = theirs
+            pairs.append((mine, theirs))
+    return pairs
+
+
+class _Hashes:
+    """Finds ops that are equal and have different hashes, which no table can bring together."""
+
+    def __init__(self) -> None:
+        self.ops: dict[type, dict[int, Op]] = {}
+
+    def check(self, op: Op) -> None:
+        kind = type(op)
+        if kind.__hash__ is None:
+            raise ContractError(f"{kind.__qualname__} defines __eq__ and no __hash__")
+        if kind.__eq__ is Op.__eq__ or kind.__module__.startswith("pytorch_bridge."):
+            return
+        known = self.ops.setdefault(kind, {})
+        mine = hash(op)
+        if mine in known:
+            return
+        for theirs, other in known.items():
+            if op == other:
+                raise ContractError(
+                    f"{kind.__qualname__}: {op} and {other} are equal, and their hashes are "
+                    f"{mine} and {theirs}"
+                )
+        known[mine] = op
+
+
+class MergeFeature(Feature):
+    """Merges while the graph is built: a node that arrives and is there already is given up at
+    `merge_new`."""
+
+    def __init__(self) -> None:
+        self._arrived = False
+
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: str) -> None:
+        self._arrived = True
+
+    def on_change_input(
+        self,
+        fgraph: FunctionGraph,
+        client: Apply | str,
+        i: int,
+        old: Variable,
+        new: Variable,
+        reason: str,
+    ) -> None:
+        self._arrived = True
+
+    def merge_new(self, fgraph: FunctionGraph) -> int:
+        """Merges, where anything has changed since the last time."""
+        if not self._arrived:
+            return 0
+        count = merge(fgraph)
+        self._arrived = False
+        return count

@@ -1,0 +1,230 @@
+"""A graph as a C function without Python: what C and Go call.
+
+    const char *Name(inputs..., outputs...)
+
+has the forms of arguments and the convention of errors of cgotorch.h. It is the same code as for
+Python between the boundaries; there, `c_take` and `c_give` of the types stand for `c_extract` and
+`c_sync`. Every op must have C code. Constants that are tensors come first, as an array.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from ..graph.basic import Apply, Constant, Variable
+from ..link.blocks import Block, indented, remark, shown
+from ..link.c_linker import CLinker
+from ..link.emit import Emitter, check_argument
+from ..link.explain import Place
+from ..types.base import Sub, Type
+from ..types.schema_types import Plain, TensorArg
+from .c import GENERATED_C
+
+_KEYWORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline int long register restrict return short signed sizeof static struct switch typedef "
+    "union unsigned void volatile while bool true false"
+)
+_TAKEN = {*_KEYWORDS.split(), "constants"}
+
+# What c_literal writes where a value is more than a number.
+_COMPOUND = re.compile(r"(&?)\((?:const )?([\w ]+?)(\[\])?\)(\{.*\})(?:, (\d+))?$", re.S)
+
+
+def parameter_names(
+    variables: Sequence[Variable], letter: str, taken: Sequence[str] = ()
+) -> list[str]:
+    """A C name for each variable: its own as far as C allows, else a letter and a number."""
+    names: list[str] = []
+    for i, v in enumerate(variables):
+        name = re.sub(r"\W", "_", v.name or "", flags=re.A)
+        if not name or name[0].isdigit():
+            name = f"{letter}{i}"
+        # What begins with a capital may be the name of a function; V1 and pb_... are the linker's.
+        if name in _TAKEN or name[0].isupper() or name.startswith("pb_"):
+            name = f"{letter}_{name}"
+        while name in names or name in taken:
+            name += "_"
+        names.append(name)
+    return names
+
+
+def _without_python(code: str) -> str:
+    """Support code without the parts that are there only where Python.h is."""
+    return re.sub(r"^#ifdef Py_PYTHON_H\n.*?^#endif\n?", "", code, flags=re.S | re.M).strip()
+
+
+def quoted(text: str) -> str:
+    """A C string literal."""
+    return (
+        '"'
+        + "".join(
+            chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
+            for b in text.encode()
+        )
+        + '"'
+    )
+
+
+def _face(type_: Type, method: str) -> Any:
+    found = getattr(type_, method, None)
+    if found is None:
+        raise MissingMethodError(
+            f"the type {type_} cannot be a parameter of a C function: {type(type_).__name__} "
+            f"lacks {method}"
+        )
+    return found
+
+
+class CEmitter(Emitter):
+    """The body of a C function."""
+
+    linker: CFunction
+
+    def __init__(self, linker: CFunction) -> None:
+        self.tensors: list[Constant] = []
+        super().__init__(linker)
+
+    def _constant(self, value: Any) -> str:
+        raise AssertionError("a C function has no Python objects")
+
+    def _extract(self, v: Variable, sub: Sub, check: bool) -> str:
+        type_, name = self._type(v), self.names[v]
+        take = _face(type_, "c_take")
+        checks = check_argument(type_, "c_take", check)
+        if v in self.input_numbers:
+            return take(name, self.linker.input_names[self.input_numbers[v]], sub, **checks)
+        assert isinstance(v, Constant)
+        literal = type_.c_literal(v.data) if hasattr(type_, "c_literal") else None
+        if literal is None:
+            self.tensors.append(v)
+            if not isinstance(type_, TensorArg):
+                raise MissingMethodError(f"the constant {v} of type {v.type} has no form in C")
+            return f"{name} = RetainTensor(constants[{len(self.tensors) - 1}]);"
+        known = f"{name}_known"
+        compound = _COMPOUND.match(literal)
+        if compound is None:
+            pointer, _, count = literal.partition(", ")
+            return (
+                take(name, f"({pointer})", sub, **checks) if not count else type_.c_init(name, sub)
+            )
+        address, c, array, value, count = compound.groups()
+        lines = [f"const {c} {known}{'_value' if address else ''}{array or ''} = {value};"]
+        if address:
+            lines.append(f"const {c} *{known} = &{known}_value;")
+        if count:
+            lines.append(f"const int64_t {known}_len = {count};")
+        return "\n".join([*lines, take(name, known, sub, **checks)])
+
+    def _sync(self, v: Variable, sub: Sub) -> str:
+        return "\n".join(
+            _face(self._type(v), "c_give")(self.names[v], n, sub)
+            for out, n in zip(self.linker.outputs, self.linker.output_names, strict=True)
+            if out is v
+        )
+
+    def _perform(self, i: int, node: Apply, label: str) -> str:
+        raise AssertionError("a C function demands C code")
+
+    def _without_gil(self, head: list[str], blocks: list[Block]) -> None:
+        pass
+
+    def _framed(self, head: list[str], body: str) -> str:
+        # Only what can fail has a place in the table.
+        used = sorted({int(n) for n in re.findall(r"\bpb_failed = (\d+);", body)})
+        number = {old: new for new, old in enumerate(used, 1)}
+        body = re.sub(r"\bpb_failed = (\d+);", lambda m: f"pb_failed = {number[int(m[1])]};", body)
+        self.places = [self.places[old - 1] for old in used]
+        end = "return NULL;"
+        if self.places:
+            end = "return pb_failed ? cgotorch_error_at(pb_error, pb_places[pb_failed - 1]) : NULL;"
+        else:
+            head = [h for h in head if not h.startswith("int pb_failed")]
+            body = body.replace("if (!pb_failed) {", "{")
+        return "\n".join([*head, "(void)pb_error;", body, end])
+
+
+class CFunction(CLinker):
+    """The graph between `fgraph.inputs` and `fgraph.outputs` as the C function `name`.
+
+    `constants` are the tensors that a caller passes in the first parameter, in this order; without
+    any, there is no such parameter. MissingMethodError where an op has no C code, or a type no C
+    parameters.
+    """
+
+    emitter = CEmitter
+
+    def __init__(self, fgraph: Any, name: str) -> None:
+        super().__init__(fgraph, demand_c=True)
+        if not re.fullmatch(r"[A-Za-z]\w*", name):
+            raise BridgeValueError(f"{name!r} is no name for a C function")
+        self.name = name
+        self.input_names = parameter_names(self.inputs, "in")
+        inputs = set(self.inputs)
+        made = [Variable(v.type) if v in inputs else v for v in self.outputs]
+        self.output_names = parameter_names(made, "out", self.input_names)
+        repeated = {v for v in self.outputs if self.outputs.count(v) > 1}
+        for v in repeated:
+            if not isinstance(v.type, (TensorArg, Plain)):
+                raise BridgeValueError(f"{v} of type {v.type} can be an output once only")
+
+    @property
+    def constants(self) -> list[Constant]:
+        code = self._code
+        assert isinstance(code, CEmitter)
+        return code.tensors
+
+    def parameters(self) -> list[str]:
+        """The C parameters: constants, inputs, outputs."""
+        found = ["const Tensor *constants"] if self.constants else []
+        for v, n in zip(self.inputs, self.input_names, strict=True):
+            found += _face(v.type, "c_parameters")(n)
+        for v, n in zip(self.outputs, self.output_names, strict=True):
+            found += _face(v.type, "c_results")(n)
+        return found
+
+    def prototype(self) -> str:
+        """`const char *Name(Tensor x, Tensor *out0)`"""
+        return f"const char *{self.name}({', '.join(self.parameters()) or 'void'})"
+
+    def _source(self) -> str:
+        code = self._code
+        parts = [
+            GENERATED_C.strip(),
+            remark("; ".join(map(code.explain.names.line, self.order[:9]))),
+            "\n".join(f"#include {h}" for h in self.headers()),
+            *(t for t in map(_without_python, self.support_code()) if t),
+        ]
+        if self.init_code():
+            raise BridgeTypeError(
+                f"{self.name}: c_init_code needs a module of Python, which a C function is not in"
+            )
+        if code.places:
+            places = ",\n".join(quoted(self._where(p)) for p in code.places)
+            parts.append(f"static const char *const pb_places[] = {{\n{places},\n}};")
+        parts.append(f"{self.prototype()} {{\n{code.body}\n}}")
+        return indented("\n\n".join(parts))
+
+    def source(self) -> str:
+        """The C file. It needs cgotorch.h and nothing else that its ops do not bring."""
+        return shown(self._source())
+
+    def headers(self) -> list[str]:
+        found = super().headers()
+        return found if "<cgotorch.h>" in found else [*found, "<cgotorch.h>"]
+
+    def _where(self, place: Place) -> str:
+        names = self._code.explain.names
+        if place.node is not None:
+            at = self.order.index(place.node)
+            return f"node {at} of {len(self.order)}: {names.line(place.node)}"
+        assert place.variable is not None
+        if place.input is not None:
+            return f"input {place.input}, {self.input_names[place.input]}"
+        return f"variable {names[place.variable]}"
+
+
+__all__ = ["CEmitter", "CFunction"]

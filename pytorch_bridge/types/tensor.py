@@ -1,0 +1,461 @@
+"""The type of tensors: a dtype, a shape of which sizes may be open, and a kind of device."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BridgeTypeError, BridgeValueError
+from . import c_support
+from .base import Sub, Type
+from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
+from .schema_types import TensorArg, describe, input_name
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..graph.basic import Constant, Variable
+
+Shape = tuple[int | None, ...]
+
+# How far apart two results of the same computation may be: relative, absolute.
+TOLERANCES = {
+    "float64": (1e-7, 1e-9),
+    "float32": (1e-4, 1e-5),
+    "float16": (1e-2, 1e-3),
+    "bfloat16": (3e-2, 1e-2),
+    "complex128": (1e-7, 1e-9),
+    "complex64": (1e-4, 1e-5),
+    "complex32": (1e-2, 1e-3),
+}
+
+
+class TensorType(TensorArg):
+    """The tensors of one dtype with as many dimensions as `shape` has.
+
+    `TensorType("float32", (None, 784))` has matrices with any number of rows. `dtype` is a name,
+    and torch's and NumPy's dtypes are taken as well. A dtype or shape of None leaves it open:
+    `TensorType()` is what the schema calls Tensor. `broadcastable` is the older way to give the
+    shape: True is a 1, False any size.
+    """
+
+    def __init__(
+        self,
+        dtype: Any = None,
+        shape: Iterable[int | None] | None = None,
+        name: str | None = None,
+        broadcastable: Iterable[bool] | None = None,
+        device: Any = None,
+    ) -> None:
+        super().__init__("Tensor")
+        if broadcastable is not None:
+            if shape is not None:
+                raise BridgeTypeError("TensorType takes shape or broadcastable, not both")
+            warnings.warn(
+                "broadcastable= is the old style: give shape= with None for what is not a 1",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            shape = tuple(1 if b else None for b in broadcastable)
+        try:
+            self.dtype = None if dtype is None else dtype_name(dtype)
+            parts = None if device is None else device_parts(device)
+        except ValueError as e:
+            raise BridgeTypeError(f"TensorType: {e}") from None
+        if device is None and dtype is not None:
+            parts = ("cpu", -1)
+        if parts == ("cpu", 0):
+            parts = ("cpu", -1)
+        self.device = None if parts is None else parts[0] + (f":{parts[1]}" if parts[1] > 0 else "")
+        self.shape = None if shape is None else tuple(map(_dim, shape))
+        self.name = name
+
+    @property
+    def ndim(self) -> int | None:
+        """How many dimensions; None where the shape is open altogether."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def broadcastable(self) -> tuple[bool, ...]:
+        """Which sizes are known to be 1."""
+        return tuple(d == 1 for d in self.shape or ())
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        import torch
+
+        return getattr(torch, self.dtype or "None")
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("Tensor", self.dtype, self.shape, self.device)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, TensorType)
+            and self.shape == other.shape
+            and self.dtype == other.dtype
+            and self.device == other.device
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape))
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        if self.dtype is None and self.shape is None:
+            return "Tensor"
+        parts = [self.dtype or "any dtype"]
+        if self.shape is not None:
+            parts.append(str(self.shape))
+        if self.device not in ("cpu", None):
+            parts.append(self.device)
+        return f"TensorType({', '.join(parts)})"
+
+    __repr__ = __str__
+
+    def clone(self, *args: Any, **kwargs: Any) -> TensorType:
+        """Returns this type with what is given replaced, as the constructor takes it."""
+        names = ("dtype", "shape", "name", "broadcastable", "device")
+        if len(args) > len(names):
+            raise BridgeTypeError(f"TensorType.clone takes {', '.join(names)}")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        old = {n: getattr(self, n) for n in names if n != "broadcastable"}
+        if given.get("broadcastable") is not None:
+            old.pop("shape")
+        return TensorType(**{**old, **given})
+
+    # Values
+    def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+        """Returns value as a tensor of this type, or TypeError.
+
+        Without `strict`, numbers, lists, NumPy arrays and tensors of other dtypes become one of
+        this dtype where no element changes. allow_downcast=True lets elements change;
+        allow_downcast=None lets a Python float be rounded, as PyTorch does. The shape and the
+        device must fit in any case.
+        """
+        import torch
+
+        if isinstance(value, torch.Tensor) and self._fits(value):
+            return value
+        if strict:
+            raise self.refusal(value)
+        python = False  # numbers of Python, whose floats have no dtype of their own
+        if isinstance(value, torch.Tensor):
+            tensor = value
+        else:
+            python = isinstance(value, (bool, int, float, complex, list, tuple))
+            try:
+                tensor = torch.as_tensor(value, device=self.device)
+                if python and (tensor.is_floating_point() or tensor.is_complex()):
+                    wide = torch.complex128 if tensor.is_complex() else torch.float64
+                    tensor = torch.as_tensor(value, dtype=wide, device=self.device)
+            except (TypeError, ValueError, RuntimeError) as e:
+                raise self.refusal(value, f": {e}") from None
+        if self.dtype is not None and tensor.dtype != self.torch_dtype:
+            target = self.torch_dtype
+            rounded = (
+                python
+                and allow_downcast is None
+                and (tensor.is_floating_point() or tensor.is_complex())
+                and (target.is_complex or (target.is_floating_point and not tensor.is_complex()))
+            )
+            try:
+                converted = _to(tensor, target)
+                same = allow_downcast or rounded or _same_elements(tensor, converted)
+            except RuntimeError as e:
+                raise self.refusal(value, f": {e}") from None
+            if not same:
+                why = f": {self.dtype} cannot hold all of its elements; allow_downcast=True"
+                raise self.refusal(value, why + " rounds them")
+            tensor = converted
+        elif python and self.dtype is None and tensor.dtype in (torch.float64, torch.complex128):
+            tensor = torch.as_tensor(value, device=self.device)
+        if not self._fits(tensor):
+            raise self.refusal(value)
+        return tensor
+
+    def holds(self, value: Any) -> bool:
+        import torch
+
+        return isinstance(value, torch.Tensor) and self._fits(value)
+
+    def _fits(self, t: torch.Tensor) -> bool:
+        if self.dtype is not None and t.dtype != self.torch_dtype:
+            return False
+        if self.device is not None:
+            kind, index = device_parts(self.device)
+            if t.device.type != kind or (index >= 0 and t.device.index != index):
+                return False
+        if self.shape is None:
+            return True
+        return t.dim() == len(self.shape) and all(
+            a is None or a == b for a, b in zip(self.shape, t.shape, strict=True)
+        )
+
+    def values_eq(self, a: Any, b: Any) -> bool:
+        """Whether two tensors are equal in dtype, shape and elements; NaN is NaN."""
+        return _compare(a, b, exact=True)
+
+    def values_eq_approx(
+        self, a: Any, b: Any, rtol: float | None = None, atol: float | None = None
+    ) -> bool:
+        """Whether two tensors are equal in dtype and shape, and in elements up to rounding.
+
+        Integers and booleans are compared exactly, NaN is NaN, and an infinity is itself only.
+        """
+        return _compare(a, b, exact=False, rtol=rtol, atol=atol)
+
+    @staticmethod
+    def may_share_memory(a: Any, b: Any) -> bool:
+        """Whether the storages of two tensors overlap. Tensors without elements share nothing."""
+        import torch
+
+        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+            return False
+        if a is b:
+            return a.numel() > 0
+        return any(
+            x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in _extents(a) for y in _extents(b)
+        )
+
+    def get_shape_info(self, obj: Any) -> tuple[tuple[int, ...], int]:
+        """Sizes and bytes per element of a tensor."""
+        if obj.layout.__str__() != "torch.strided":
+            return (sum(part.numel() * part.element_size() for part in _parts(obj)),), 1
+        return tuple(obj.shape), obj.element_size()
+
+    def get_size(self, shape_info: tuple[tuple[int, ...], int]) -> int:
+        shape, itemsize = shape_info
+        return math.prod(shape) * itemsize
+
+    # Types
+    def in_same_class(self, otype: Type) -> bool | None:
+        """Whether otype has the same dtype, device and number of dimensions, and its sizes of 1
+        in the same places: then both broadcast alike."""
+        return (
+            isinstance(otype, TensorType)
+            and self.dtype == otype.dtype
+            and self.device == otype.device
+            and self.ndim == otype.ndim
+            and self.broadcastable == otype.broadcastable
+        )
+
+    def is_super(self, otype: Type) -> bool | None:
+        """True if otype is this type with perhaps more of it known; None if it is not."""
+        if not isinstance(otype, TensorType):
+            return None
+        for mine, theirs in ((self.dtype, otype.dtype), (self.device, otype.device)):
+            if mine is not None and mine != theirs:
+                return None
+        if self.shape is None:
+            return True
+        if otype.shape is None or len(self.shape) != len(otype.shape):
+            return None
+        pairs = zip(self.shape, otype.shape, strict=True)
+        return all(a is None or a == b for a, b in pairs) or None
+
+    def convert_variable(self, var: Variable) -> Variable | None:
+        """var, or its check against this type's shape at run time where the two can meet."""
+        from ..ops.basic import specify_shape
+
+        if self.is_super(var.type):
+            return var
+        other = var.type
+        if (
+            not isinstance(other, TensorType)
+            or self.shape is None
+            or self.dtype not in (other.dtype, None)
+            or self.device not in (other.device, None)
+            or (other.shape is not None and len(other.shape) != len(self.shape))
+        ):
+            return None
+        known = other.shape or (None,) * len(self.shape)
+        if any(None not in (a, b) and a != b for a, b in zip(self.shape, known, strict=True)):
+            return None
+        return specify_shape(var, self.shape)
+
+    def make_variable(self, name: str | None = None) -> Variable:
+        from ..graph.variables import TensorVariable
+
+        return TensorVariable(self, name=name)
+
+    def make_constant(self, value: Any, name: str | None = None) -> Constant:
+        from ..graph.variables import TensorConstant
+
+        tensor = self.filter(value)
+        return TensorConstant(self, tensor.detach() if tensor.requires_grad else tensor, name=name)
+
+    # In C
+    def c_literal(self, value: Any) -> str | None:
+        return None
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"Tensor {name};"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;"
+
+    def c_expected(self, name: str) -> tuple[str, str]:
+        """Declarations of what is expected of the tensor `name`, and a pointer to it: for
+        cgotorch_check_tensor."""
+        dtype = -1 if self.dtype is None else DTYPES[self.dtype]
+        device = -1 if self.device is None else DEVICES[device_parts(self.device)[0]]
+        ndim = -1 if self.shape is None else len(self.shape)
+        lines = []
+        sizes = "NULL"
+        if self.shape:
+            sizes = f"{name}_sizes"
+            known = ", ".join("-1" if d is None else str(d) for d in self.shape)
+            lines.append(f"static const int64_t {sizes}[] = {{{known}}};")
+        lines.append(
+            f"static const cgotorch_tensor_type {name}_type = "
+            f"{{{dtype}, {device}, -1, {ndim}, {sizes}}};"
+        )
+        return "\n".join(lines), f"&{name}_type"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        declarations, expected = self.c_expected(name) if check_input else ("", "NULL")
+        described = input_name(str(self.clone(name=None)), {})
+        return (
+            f'{declarations}\nif (pb_tensor_from(py_{name}, "{input_name(name, sub)}", '
+            f'"{described}", {expected}, &{name})) {{\n{sub["fail"]}\n}}'
+        )
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        if not check_input:
+            return super().c_take(name, n, sub)
+        declarations, expected = self.c_expected(name)
+        check = f"if ((pb_error = cgotorch_check_tensor({n}, {expected}))) {sub['fail']}"
+        return f"{name} = NULL;\n{declarations}\n{check}\n{super().c_take(name, n, sub)}"
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_python->wrap({name});"
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"FreeTensor({name});\n{name} = NULL;"
+
+    def c_release(self, name: str, sub: Sub) -> str:
+        return self.c_cleanup(name, sub)
+
+    def c_support_code(self) -> Sequence[str]:
+        return c_support.TENSOR_HELPERS
+
+    def c_element_type(self) -> str:
+        return C_ELEMENTS.get(self.dtype or "", "")
+
+
+def _dim(size: Any) -> int | None:
+    if size is None:
+        return None
+    try:
+        size = size.__index__()
+    except AttributeError:
+        raise BridgeTypeError(f"TensorType: a size is an integer or None, not {size!r}") from None
+    if size < 0:
+        raise BridgeValueError(f"TensorType: a size is not negative, got {size}")
+    return size
+
+
+def _to(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """t in another dtype; the real part where only that fits."""
+    return (t.real if t.is_complex() and not dtype.is_complex else t).to(dtype)
+
+
+def _same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether b, which is a in another dtype, has lost nothing."""
+    import torch
+
+    if b.is_complex() and not a.is_complex():
+        if not bool((b.imag == 0).all()):
+            return False
+        b = b.real
+    if a.is_complex() and not b.is_complex():
+        return bool((a.imag == 0).all()) and _same_elements(a.real, b)
+    if b.is_floating_point() and not a.is_floating_point() and not a.is_complex():
+        # Rounding up may leave the range of the integers, where the way back is undefined.
+        limit = 1.0 if a.dtype == torch.bool else float(torch.iinfo(a.dtype).max) + 1
+        if a.dtype != torch.bool and bool((b.double() >= limit).any()):
+            return False
+    if a.is_floating_point() and not b.is_floating_point() and not b.is_complex():
+        if not bool(torch.isfinite(a).all()):
+            return False
+        if b.dtype != torch.bool:
+            info = torch.iinfo(b.dtype)
+            wide = a.double()
+            if bool(((wide < float(info.min)) | (wide >= float(info.max) + 1)).any()):
+                return False
+    return _compare(a, b.to(a.dtype), exact=True)
+
+
+def _compare(
+    a: Any, b: Any, exact: bool, rtol: float | None = None, atol: float | None = None
+) -> bool:
+    import torch
+
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    if a is b:
+        return True
+    if a.dtype != b.dtype or a.shape != b.shape or a.layout != b.layout:
+        return False
+    with torch.no_grad():
+        if a.layout != torch.strided:
+            if a.layout is torch.sparse_coo:
+                a, b = a.coalesce(), b.coalesce()
+            pairs = zip(_parts(a), _parts(b), strict=True)
+            return all(_compare(x, y, exact, rtol, atol) for x, y in pairs)
+        if a.is_quantized:
+            same = a.qscheme() == b.qscheme()
+            return same and _compare(a.dequantize(), b.dequantize(), exact, rtol, atol)
+        a, b = a.detach().cpu().resolve_conj().resolve_neg(), b.detach().cpu().resolve_conj()
+        b = b.resolve_neg()
+        default = TOLERANCES.get(str(a.dtype).removeprefix("torch."), (1e-1, 1e-1))
+        if a.is_complex():
+            a, b = torch.view_as_real(a), torch.view_as_real(b)
+        if not a.is_floating_point():
+            return torch.equal(a, b)
+        if a.element_size() < 4:
+            a, b = a.float(), b.float()
+        if exact:
+            return bool(((a == b) | (a.isnan() & b.isnan())).all())
+        r, t = (x if x is not None else d for x, d in zip((rtol, atol), default, strict=True))
+        return torch.allclose(a, b, rtol=r, atol=t, equal_nan=True)
+
+
+def _parts(t: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that a tensor is made of."""
+    import torch
+
+    if t.layout is torch.sparse_coo:
+        return [t._indices(), t._values()]
+    if t.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [t.crow_indices(), t.col_indices(), t.values()]
+    if t.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [t.ccol_indices(), t.row_indices(), t.values()]
+    if t.is_nested:
+        return [t.values()]
+    return [t]
+
+
+def _extents(t: torch.Tensor) -> list[tuple[Any, int, int]]:
+    """The memory of a tensor: device, first byte, byte after the last."""
+    found = []
+    for part in _parts(t):
+        try:
+            storage = part.untyped_storage()
+            start, size = storage.data_ptr(), storage.nbytes()
+        except (RuntimeError, NotImplementedError):  # no storage that can be seen
+            continue
+        if part.numel() and size:
+            if part.device.type == "meta":
+                found.append((("meta", storage._cdata), 0, size))
+            else:
+                found.append((part.device, start, start + size))
+    return found
+
+
+__all__ = ["TensorType", "describe"]

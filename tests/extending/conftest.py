@@ -1,0 +1,13 @@
+"""Each test registers on its own: what it adds is withdrawn when it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytorch_bridge.extending import temporary
+
+
+@pytest.fixture(autouse=True)
+def registry_as_it_was():
+    with temporary():
+        yield

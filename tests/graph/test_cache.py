@@ -1,0 +1,262 @@
+"""The cache of compiled graphs: what is found again, what is compiled again, and who may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from doubles import Binary, Double, add, compiled, double, graph
+
+from pytorch_bridge.errors import CompileError
+from pytorch_bridge.link import c_linker, cache
+from pytorch_bridge.link.c_linker import CacheVersionWarning, CLinker
+from pytorch_bridge.toolchain import ROOT
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setenv("GOTORCH_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def libraries(folder):
+    return sorted(p.name for p in folder.glob("*/*.so"))
+
+
+def sum_of_two(op=add, type_=double, names=("x", "y")):
+    x, y = (type_(n) for n in names)
+    return [x, y], [op(x, y)]
+
+
+def python(code, **env):
+    """Starts a process in which the tests' modules can be imported."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}", **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+# A cache is tried without torch, which takes seconds to import: with the library, not a call.
+LINK = """
+import sys
+from doubles import *
+from pytorch_bridge.link import cache
+x, y, z = double("x"), double("y"), double("z")
+library = CLinker(graph([x, y, z], [mul(add(x, y), z)])).library()
+assert "torch" not in sys.modules
+print(library.path, cache.cache().compiled)
+"""
+
+
+def test_a_graph_is_compiled_once_and_names_do_not_matter(folder):
+    assert compiled(*sum_of_two())(1.0, 2.0) == 3.0
+    assert compiled(*sum_of_two())(2.0, 3.0) == 5.0
+    assert compiled(*sum_of_two(names=("a", None)))(2.0, 3.0) == 5.0
+    assert cache.cache().compiled == len(libraries(folder)) == 1
+    (source,) = folder.glob("*/*.c")
+    assert "V3 = V1 + V2;" in source.read_text()
+
+
+def test_a15_a_new_version_compiles_again(folder):
+    class Versioned(Binary):
+        version = (1,)
+
+        def c_code_cache_version(self):
+            return self.version
+
+    op = Versioned("versioned", "+")
+    for version, count in [((1,), 1), ((2,), 2), ((1,), 2), (("a", 1), 3)]:
+        op.version = version
+        compiled(*sum_of_two(op))
+        assert len(libraries(folder)) == count
+
+
+def test_a15_no_version_compiles_once_per_process_and_warns_once(folder, monkeypatch):
+    monkeypatch.setattr(c_linker, "_warned", set())
+
+    class NoVersion(Binary):
+        def c_code_cache_version(self):
+            return ()
+
+    first, second = NoVersion("first", "+"), NoVersion("second", "*")
+    with pytest.warns(CacheVersionWarning, match=r"^first \(NoVersion\): no c_code_cache_version"):
+        compiled(*sum_of_two(first))
+    before = cache.own_cache().compiled
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(*sum_of_two(first))
+        assert cache.own_cache().compiled == before
+        compiled(*sum_of_two(second))
+        assert cache.own_cache().compiled == before + 1
+    assert libraries(folder) == []
+    assert cache.own_cache().root.is_dir()
+
+
+def test_a15_the_version_of_a_node_counts_in_place_of_the_ops(folder):
+    class ByNode(Binary):
+        def c_code_cache_version(self):
+            return ()
+
+        def c_code_cache_version_apply(self, node):
+            return (1,)
+
+    compiled(*sum_of_two(ByNode("by_node", "+")))
+    assert len(libraries(folder)) == 1
+
+
+def test_a_type_without_a_version_is_named(folder, monkeypatch):
+    monkeypatch.setattr(c_linker, "_warned", set())
+    type_ = Double()
+    with pytest.warns(CacheVersionWarning, match="Double: no c_code_cache_version"):
+        compiled(*sum_of_two(Binary("add", "+", type_), type_))
+    assert libraries(folder) == []
+
+
+def test_the_cache_of_a_process_ends_with_it(folder):
+    code = """
+import warnings
+warnings.simplefilter("ignore")
+from doubles import *
+from pytorch_bridge.link import cache
+x = Double()("x")
+print(CLinker(graph([x], [x])).library().path)
+"""
+    done = python(code, GOTORCH_CACHE=str(folder))
+    out, err = done.communicate()
+    assert done.returncode == 0, err
+    assert out.strip().endswith(".so")
+    assert not Path(out.strip()).exists()
+
+
+def test_a_changed_header_compiles_again(folder, tmp_path):
+    include = tmp_path / "include"
+    include.mkdir()
+    header = include / "factor.h"
+
+    class Scaled(Binary):
+        def c_headers(self):
+            return ['"factor.h"']
+
+        def c_header_dirs(self):
+            return [str(include)]
+
+        def c_code(self, node, name, inputs, outputs, sub):
+            return f"{outputs[0]} = FACTOR * {inputs[0]};"
+
+    op = Scaled("scaled", "+")
+    for text, expected, count in [
+        ("#define FACTOR 2", 4.0, 1),
+        ("#define FACTOR 30", 60.0, 2),
+        ("#define FACTOR 2", 4.0, 2),
+    ]:
+        header.write_text(text)
+        cache._caches.pop(folder, None)  # as another process has it
+        assert compiled(*sum_of_two(op))(2.0, 1.0) == expected
+        assert len(libraries(folder)) == count
+
+
+def test_arguments_compiler_and_constants_in_the_code_are_in_the_key(folder):
+    linker = CLinker(graph(*sum_of_two()))
+
+    def identity(linker):
+        return tuple(linker.build().identity())
+
+    plain = identity(linker)
+
+    class Tuned(Binary):
+        def c_compile_args(self):
+            return ["-march=native"]
+
+    tuned = identity(CLinker(graph(*sum_of_two(Tuned("tuned", "+")))))
+    assert plain != tuned
+    assert any("flags" in word or "Features" in word for word in tuned)  # of this processor
+
+
+def test_a_broken_or_incomplete_entry_is_made_again(folder):
+    compiled(*sum_of_two())
+    (record,) = folder.glob("*/*.json")
+    whole = record.read_text()
+    (library,) = folder.glob("*/*.so")
+    for damage in [
+        lambda: record.write_text(whole[:20]),
+        lambda: record.write_text("[]"),
+        lambda: record.unlink(),
+        lambda: library.unlink(),
+    ]:
+        damage()
+        cache._caches.pop(folder, None)
+        library_again = CLinker(graph(*sum_of_two())).library().path
+        assert Path(library_again).exists()
+        assert record.read_text() == whole
+
+
+def test_a_cache_that_cannot_be_written_says_what_to_do(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GOTORCH_CACHE", str(tmp_path / "file/cache"))
+    with pytest.raises(CompileError, match=r"cannot be written.*Set GOTORCH_CACHE"):
+        compiled(*sum_of_two())
+
+
+def test_the_key_does_not_depend_on_the_hash_seed(folder):
+    found = []
+    for seed in ("0", "1", "12345", "random"):
+        done = python(LINK, GOTORCH_CACHE=str(folder), PYTHONHASHSEED=seed)
+        out, err = done.communicate()
+        assert done.returncode == 0, err
+        found.append(out.split())
+    assert {path for path, _ in found} == {found[0][0]}
+    assert [int(compiled) for _, compiled in found] == [1, 0, 0, 0]
+
+
+def test_thirty_processes_on_an_empty_cache(folder):
+    processes = [python(LINK, GOTORCH_CACHE=str(folder)) for _ in range(30)]
+    outputs = [p.communicate() for p in processes]
+    assert [p.returncode for p in processes] == [0] * 30, [err for _, err in outputs]
+    assert len({out.split()[0] for out, _ in outputs}) == 1
+    assert sum(int(out.split()[1]) for out, _ in outputs) == 1
+    assert len(libraries(folder)) == 1
+    assert not list(folder.glob("*/*.part-*"))
+
+
+SLOW_COMPILER = """#!/bin/sh
+case "$*" in *--version*) exec cc --version;; esac
+cc "$@" || exit
+mkdir "{folder}/slept" 2>/dev/null && sleep 60
+exit 0
+"""
+
+
+def test_kill_in_the_middle_of_a_compile_harms_nobody(folder):
+    """The compiler has written the library when its process is killed; another one waits."""
+    compiler = folder / "slowcc"
+    compiler.write_text(SLOW_COMPILER.format(folder=folder))
+    compiler.chmod(0o755)
+    victim = python(LINK, GOTORCH_CACHE=str(folder), CC=str(compiler))
+    deadline = time.monotonic() + 60
+    while not (folder / "slept").exists():
+        assert victim.poll() is None, victim.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    waiting = python(LINK, GOTORCH_CACHE=str(folder), CC=str(compiler))
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(1)
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.communicate()
+    out, err = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, err
+    path, compiled_now = out.split()
+    assert compiled_now == "1"
+    assert [Path(path).name] == libraries(folder)
+    assert not list(folder.glob("*/*.part-*"))

@@ -1,0 +1,463 @@
+"""Gradients: what grad returns and refuses, and autograd's values for the operator database."""
+
+from __future__ import annotations
+
+import warnings
+
+import operator_database as database
+import pytest
+import torch
+
+import pytorch_bridge as pb
+from pytorch_bridge import (
+    Apply,
+    BridgeTypeError,
+    BridgeValueError,
+    MissingMethodError,
+    TensorType,
+    function,
+    grad,
+    ops,
+    schema_type,
+)
+from pytorch_bridge.graph.basic import toposort
+from pytorch_bridge.ops.gradients import native_grad
+from pytorch_bridge.ops.native import native, native_op
+from pytorch_bridge.ops.op import Op
+
+A, B = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+
+
+def vector(name=None):
+    return TensorType("float32", (None,))(name)
+
+
+def matrix(name=None):
+    return TensorType("float32", (None, None))(name)
+
+
+class Half(Op):
+    """(x + y) / 2, with the gradient that is given."""
+
+    def __init__(self, gradient=None):
+        self.gradient = gradient
+
+    def make_node(self, x, y):
+        return Apply(self, [x, y], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = (inputs[0] + inputs[1]) / 2
+
+    def grad(self, inputs, output_grads):
+        if self.gradient is None:
+            return super().grad(inputs, output_grads)
+        return self.gradient(inputs, output_grads)
+
+    def __str__(self):
+        return "Half"
+
+
+# B11
+
+
+def test_b11_one_entry_per_input():
+    x, y, g = matrix("x"), matrix("y"), matrix("g")
+    node = ops.mm(x, y).owner
+    gx, gy = node.op.grad(node.inputs, [g])
+    a, b, c = torch.randn(2, 3), torch.randn(3, 4), torch.randn(2, 4)
+    s, t = a.clone().requires_grad_(), b.clone().requires_grad_()
+    expected = torch.autograd.grad(s @ t, [s, t], c)
+    for result, e in zip(function([x, y, g], [gx, gy], mode="py")(a, b, c), expected, strict=True):
+        torch.testing.assert_close(result, e)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "message"),
+    [
+        (
+            lambda i, g: g[0],
+            "grad of Half must return a list with an entry for each of its 2 inputs",
+        ),
+        (lambda i, g: [g[0]], "grad of Half returned 1 entries for 2 inputs"),
+        (lambda i, g: [g[0], 1.0], "grad of Half returned no variable for input 1: 1.0"),
+        (
+            lambda i, g: [g[0].sum(), None],
+            r"grad of Half returned a gradient of type .*float32, \(\)",
+        ),
+        (
+            lambda i, g: [g[0].to(torch.float64), None],
+            "of type .*float64.* for input 0 of type .*float32",
+        ),
+    ],
+)
+def test_b11_a_bare_variable_or_a_wrong_length_is_a_typed_error(gradient, message):
+    x, y = vector("x"), vector("y")
+    with pytest.raises(BridgeTypeError, match=message):
+        grad(Half(gradient)(x, y).sum(), [x, y])
+
+
+def test_b11_an_op_of_ones_own():
+    x, y = vector("x"), vector("y")
+    half = Half(lambda inputs, grads: [grads[0] / 2, grads[0] / 2])
+    f = function([x, y], grad((half(x, y) * x).sum(), [x, y]), mode="py")
+    gx, gy = f(A, B)
+    assert gx.tolist() == ((A + B) / 2 + A / 2).tolist()
+    assert gy.tolist() == (A / 2).tolist()
+
+
+# B12
+
+
+def test_b12_none_is_accepted_and_asking_for_it_is_an_error():
+    x, y = vector("x"), vector("y")
+    half = Half(lambda inputs, grads: [grads[0] / 2, None])
+    cost = half(x, y).sum()
+    assert function([x, y], grad(cost, x), mode="py")(A, B).tolist() == [0.5, 0.5]
+    with pytest.raises(
+        BridgeValueError,
+        match=r"has no gradient with respect to y: Half is not differentiable in its input 1 \(y\)",
+    ):
+        grad(cost, [x, y])
+    assert grad(cost, [x, y], allow_unused=True)[1] is None
+    # Another path is enough.
+    assert function([x, y], grad(cost + (y * y).sum(), y), mode="py")(A, B).tolist() == [6.0, 8.0]
+
+
+def test_b12_integers_have_no_gradient():
+    x, i = matrix("x"), TensorType("int64", (None,))("i")
+    cost = ops.index_select(x, 0, i).sum()
+    f = function([x, i], grad(cost, x), mode="py")
+    assert f(torch.ones(3, 2), torch.tensor([0, 0])).tolist() == [
+        [2.0, 2.0],
+        [0.0, 0.0],
+        [0.0, 0.0],
+    ]
+    with pytest.raises(BridgeTypeError, match=r"a gradient is asked for for i of type .*int64"):
+        grad(cost, i)
+    with pytest.raises(BridgeTypeError, match=r"the cost .* is no floating point tensor"):
+        grad(ops.argmax(x), x)
+    with pytest.raises(BridgeTypeError, match="must have one element"):
+        grad(x * 2, x)
+    with pytest.raises(BridgeTypeError, match="entry 0 of wrt is no variable: 3"):
+        grad(x.sum(), [3])
+    with pytest.raises(BridgeValueError, match="it does not depend on it"):
+        grad(x.sum(), vector("stranger"))
+    with pytest.raises(
+        BridgeValueError,
+        match=r"argmax.*not differentiable|which has no gradient|no gradient with respect to x",
+    ):
+        grad(x.argmax().to(torch.float32), x)
+
+
+# B13
+
+
+def test_b13_a_missing_grad_names_the_op_and_the_input():
+    x, y = vector("x"), vector("y")
+    cost = Half()(x, y * 2).sum() + (x * y).sum()
+    with pytest.raises(
+        NotImplementedError,
+        match=r"through Half in its input 0 \(x\), 1 \(.*mul|through Half in its input 0 \(x\) is needed",
+    ):
+        grad(cost, x)
+    with pytest.raises(MissingMethodError, match="lacks grad"):
+        grad(Half()(x, y).sum(), y)
+    z = vector("z")
+    other = cost + (z * 3).sum()
+    assert function([z], grad(other, z), mode="py")(A).tolist() == [3.0, 3.0]
+
+
+# Graphs
+
+
+def test_gradients_add_up_over_paths():
+    x = vector("x")
+    cost = (x * x + x.exp() * x).sum()
+    a = A.clone().requires_grad_()
+    (expected,) = torch.autograd.grad((a * a + a.exp() * a).sum(), a)
+    torch.testing.assert_close(function([x], grad(cost, x), mode="py")(A), expected)
+
+
+def test_gradients_of_a_variable_in_the_middle():
+    x = vector("x")
+    h = x.exp()
+    cost = (h * h).sum()
+    gh, gx = grad(cost, [h, x])
+    f = function([x], [gh, gx], mode="py")
+    torch.testing.assert_close(f(A)[0], 2 * A.exp())
+    torch.testing.assert_close(f(A)[1], 2 * (2 * A).exp())
+
+
+def test_gradients_with_a_start():
+    x = vector("x")
+    g = vector("g")
+    f = function([x, g], grad(x * x, x, grad_outputs=g), mode="py")
+    assert f(A, B).tolist() == [6.0, 16.0]
+
+
+def test_second_derivatives():
+    x = vector("x")
+    first = grad((x**3).sum(), x)
+    second = grad(first.sum(), x)
+    torch.testing.assert_close(function([x], second, mode="py")(A), 6 * A)
+
+
+def test_broadcast_over_open_sizes():
+    """Whether an open size is 1 shows at run time only."""
+    x, y = matrix("x"), matrix("y")
+    f = function([x, y], grad((x * y + y / x).sum(), [x, y]), mode="py")
+    for left, right in (((3, 4), (3, 4)), ((1, 4), (3, 4)), ((3, 1), (1, 4)), ((3, 4), (1, 1))):
+        a = (torch.rand(left) + 0.5).requires_grad_()
+        b = (torch.rand(right) + 0.5).requires_grad_()
+        expected = torch.autograd.grad((a * b + b / a).sum(), [a, b])
+        for result, e in zip(f(a.detach(), b.detach()), expected, strict=True):
+            torch.testing.assert_close(result, e)
+
+
+def test_two_open_sizes_of_one_tensor_stay_apart():
+    x = matrix("x")
+    f = function([x], grad((x.mean(1) * x.sum(1)).sum(), x), mode="py")
+    for shape in ((2, 3), (5, 5), (3, 2)):
+        a = torch.randn(shape, requires_grad=True)
+        (expected,) = torch.autograd.grad((a.mean(1) * a.sum(1)).sum(), a)
+        torch.testing.assert_close(f(a.detach()), expected)
+
+
+def test_what_the_op_computed_is_not_computed_again():
+    x = matrix("x")
+    y = ops.softmax(x, -1)
+    graph = toposort([grad((y * y).sum(), x)])
+    names = [getattr(n.op, "name", "") for n in graph]
+    assert names.count("softmax.int") == 1
+    assert "_softmax" not in names
+
+
+def test_random_ops():
+    x = TensorType("float32", (100,))("x")
+    y, _ = ops.native_dropout(x, 0.5, True)
+    f = function([x], [y, grad(y.sum(), x)], mode="py")
+    a = torch.ones(100)
+    dropped, g = f(a)
+    assert torch.equal(dropped, g)  # the gradient has the mask that was drawn
+    with pytest.raises(NotImplementedError, match="draws random numbers"):
+        grad(ops.rrelu(x, 0.1, 0.3, True).sum(), x)
+
+
+def test_dropout_has_a_gradient():
+    x = TensorType("float32", (100,))("x")
+    y = ops.dropout(x, 0.5, True)
+    dropped, g = function([x], [y, grad(y.sum(), x)], mode="py")(torch.ones(100))
+    assert torch.equal(dropped, g)
+    assert set(g.tolist()) == {0.0, 2.0}
+    assert (
+        function([x], ops.dropout(x, 0.0, True), mode="py")(torch.ones(100)).tolist() == [1.0] * 100
+    )
+    still = ops.dropout(x, 0.5, False)
+    assert function([x], grad(still.sum(), x), mode="py")(torch.ones(100)).tolist() == [1.0] * 100
+
+
+def test_gradients_of_in_place_ops():
+    x, y = vector("x"), vector("y")
+    changed = ops.mul_(x * 1, y)
+    f = function([x, y], grad((changed * changed).sum(), [x, y]), mode="py")
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+    expected = torch.autograd.grad(((a * b) ** 2).sum(), [a, b])
+    for result, e in zip(f(A, B), expected, strict=True):
+        torch.testing.assert_close(result, e)
+
+
+def test_what_looks_at_values():
+    x = TensorType("float32", (3, 3))("x")
+    a = torch.randn(3, 3, requires_grad=True)
+    (expected,) = torch.autograd.grad((torch.masked_select(a, a > 0) ** 2).sum(), a)
+    f = function([x], grad((ops.masked_select(x, x > 0) ** 2).sum(), x), mode="py")
+    torch.testing.assert_close(f(a.detach()), expected)
+    start = TensorType("int64", ())("start")
+    with pytest.raises(NotImplementedError, match="gradient"):
+        grad(ops.narrow(x, 0, start, 2).sum(), x)
+
+
+def test_open_sizes_that_only_one_value_fits():
+    x, w = matrix("x"), vector("w")
+    f = function([x, w], grad((ops.layer_norm(x, [3], w) ** 3).sum(), [x, w]), mode="py")
+    a, b = torch.randn(5, 3, requires_grad=True), torch.randn(3, requires_grad=True)
+    expected = torch.autograd.grad((torch.nn.functional.layer_norm(a, [3], b) ** 3).sum(), [a, b])
+    for result, e in zip(f(a.detach(), b.detach()), expected, strict=True):
+        torch.testing.assert_close(result, e, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("build", [lambda x: ops.sgn(x), lambda x: ops.linalg_qr(x)[1]])
+def test_a_trace_that_is_good_for_some_sizes_only_is_refused(build):
+    x = matrix("x")
+    with pytest.raises(MissingMethodError, match=r"give it in the type|which of two open sizes"):
+        grad(build(x).sum(), x)
+    fixed = TensorType("float32", (3, 4))("x")
+    a = torch.randn(3, 4)
+    g = function([fixed], grad(build(fixed).sum(), fixed), mode="py")(a)
+    leaf = a.clone().requires_grad_()
+    eager = torch.sgn(leaf) if build(fixed).owner.op.name == "sgn" else torch.linalg.qr(leaf)[1]
+    torch.testing.assert_close(g, torch.autograd.grad(eager.sum(), leaf)[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_number_input():
+    x, n = vector("x"), schema_type("int")("n")
+    f = function([x, n], grad((x * n).sum(), x), mode="py")
+    assert f(A, 3).tolist() == [3.0, 3.0]
+    f = function([x, n], grad(ops.narrow(x * x, 0, n, 1).sum(), x), mode="py")
+    assert f(A, 1).tolist() == [0.0, 4.0]
+    assert f(A, 0).tolist() == [2.0, 0.0]
+    r = schema_type("float")("r")
+    with pytest.raises(MissingMethodError, match="argument r of type float is a variable"):
+        grad((x * r).sum(), x)
+
+
+# A whole network, and autograd through a compiled function
+
+
+def mlp():
+    x, t = TensorType("float32", (None, 6))("x"), TensorType("int64", (None,))("t")
+    w, b = TensorType("float32", (4, 6))("w"), TensorType("float32", (4,))("b")
+    v = TensorType("float32", (3, 4))("v")
+    logits = ops.linear(ops.gelu(ops.layer_norm(ops.linear(x, w, b), [4])), v)
+    return [x, t, w, b, v], ops.nll_loss(ops.log_softmax(logits, 1), t)
+
+
+def test_a_network():
+    inputs, cost = mlp()
+    f = function(inputs, [cost, *grad(cost, inputs[2:])], mode="py")
+    for n in (1, 5):
+        values = [
+            torch.randn(n, 6),
+            torch.randint(3, (n,)),
+            torch.randn(4, 6),
+            torch.randn(4),
+            torch.randn(3, 4),
+        ]
+        leaves = [v.clone().requires_grad_(v.is_floating_point()) for v in values]
+        x, t, w, b, v = leaves
+        F = torch.nn.functional
+        loss = F.cross_entropy(F.linear(F.gelu(F.layer_norm(F.linear(x, w, b), [4])), v), t)
+        expected = [loss, *torch.autograd.grad(loss, [w, b, v])]
+        for result, e in zip(f(*values), expected, strict=True):
+            torch.testing.assert_close(result, e.detach())
+
+
+def test_a_compiled_function_is_part_of_autograd():
+    inputs, cost = mlp()
+    f = function(inputs, cost, mode="py")
+    values = [
+        torch.randn(2, 6),
+        torch.tensor([0, 2]),
+        torch.randn(4, 6),
+        torch.randn(4),
+        torch.randn(3, 4),
+    ]
+    parameters = [torch.nn.Parameter(v) for v in values[2:]]
+    loss = f(*values[:2], *parameters) * 2
+    loss.backward()
+    expected = function(inputs, grad(cost, inputs[2:]), mode="py")(*values)
+    for p, e in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(p.grad, 2 * e)
+    with torch.no_grad():
+        assert not f(*values[:2], *parameters).requires_grad
+
+
+# Every op of the operator database
+
+
+@pytest.mark.parametrize("part", range(database.PARTS))
+def test_b11_gradients_of_the_operator_database_are_autograds(part):
+    problems = []
+    checked = 0
+    for name, function_, values in database.calls(part, gradient=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                problem = _gradient_problem(function_, values)
+            except database.Skip:
+                continue
+        checked += 1
+        if problem:
+            problems.append(f"{name}, {function_.name}: {problem}")
+    assert not problems, "\n".join(problems)
+    assert checked >= 10
+
+
+def _gradient_problem(function_, values):
+    template, inputs = function_.split(values)
+    types = [v.type for v in inputs]
+    tensors = [v.data for v in inputs]
+    try:
+        op = native_op(function_, template, types)
+        node = op.make_node(*[t() for t in types])
+    except BridgeTypeError as e:
+        raise database.Skip from e
+    wanted = [isinstance(t, TensorType) and t.dtype.startswith(("float", "complex")) for t in types]
+    destroyed = {i for places in op.destroy_map.values() for i in places}
+    leaves = [
+        t.clone().requires_grad_(w) if isinstance(t, torch.Tensor) else t
+        for t, w in zip(tensors, wanted, strict=True)
+    ]
+    try:
+        result = op.call([v.clone() if i in destroyed else v for i, v in enumerate(leaves)])
+    except RuntimeError as e:
+        raise database.Skip from e
+    outputs = database.flat(result)
+    if not database._dense(outputs):
+        raise database.Skip
+    diff = [o.requires_grad if isinstance(o, torch.Tensor) else False for o in outputs]
+    if not any(diff) or not all(wanted[i] for i in destroyed):
+        raise database.Skip
+    torch.manual_seed(0)
+    seeds = [torch.randn_like(o) for o, d in zip(outputs, diff, strict=True) if d]
+    try:
+        expected = torch.autograd.grad(
+            [o for o, d in zip(outputs, diff, strict=True) if d],
+            [v for v, w in zip(leaves, wanted, strict=True) if w],
+            seeds,
+            allow_unused=True,
+        )
+    except (RuntimeError, NotImplementedError) as e:
+        raise database.Skip from e
+    seed_variables = [o.type() if d else None for o, d in zip(node.outputs, diff, strict=True)]
+    try:
+        found = native_grad(node, seed_variables)
+    except MissingMethodError as e:
+        if function_.name in database.NO_GRADIENT:
+            raise database.Skip from e
+        raise
+    pairs = [
+        (g, e)
+        for g, e in zip((g for g, w in zip(found, wanted, strict=True) if w), expected, strict=True)
+        if g is not None or (e is not None and bool(e.any()))
+    ]
+    if any(g is None or e is None for g, e in pairs):
+        return "one has a gradient, the other none"
+    f = function(
+        [*node.inputs, *(v for v in seed_variables if v is not None)],
+        [g for g, _ in pairs],
+        mode="py",
+    )
+    results = f(*[t.clone() if isinstance(t, torch.Tensor) else t for t in tensors], *seeds)
+    for result, (_, e) in zip(results, pairs, strict=True):
+        try:
+            torch.testing.assert_close(result, e, rtol=1e-4, atol=1e-5, equal_nan=True)
+        except AssertionError as error:
+            return str(error).partition("\n")[0]
+    return None
+
+
+def test_native_gradients_keep_their_trace():
+    x = matrix("x")
+    start = len(pb.ops.gradients._traces)
+    for _ in range(3):
+        grad((x.sinh() + matrix().sinh().sum()).sum(), x)
+    assert len(pb.ops.gradients._traces) <= start + 3
+
+
+def test_unknown_dimensions_are_refused_clearly():
+    x = TensorType("float32")("x")
+    with pytest.raises(
+        MissingMethodError, match="its dtype and its number of dimensions must be known"
+    ):
+        grad(native("exp")(x), x, grad_outputs=x)
