@@ -208,8 +208,14 @@ void *operator new(size_t n) {
     const size_t steps = steps_of(n);
     List &l = lists[steps];
     if (Free *const object = l.head) {
-      l.head = object->next;
+      Free *const next = object->next;
+      l.head = next;
       l.n--;
+      // What was freed long ago has left the caches: the next object of this size is fetched while
+      // the caller fills this one.
+      for (size_t at = 0; at < steps * kStep; at += 64) {
+        __builtin_prefetch(reinterpret_cast<char *>(next) + at, 1);
+      }
       return object;
     }
     if (void *p = new_slow(steps)) return p;

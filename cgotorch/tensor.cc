@@ -135,10 +135,21 @@ extern "C" {
 void FreeTensor(Tensor t) { free_one(t); }
 
 void FreeTensors(const Tensor *t, int64_t n) {
-  // The objects have mostly left the caches by now; each is fetched while those before are freed.
-  constexpr int64_t kAhead = 4;
+  // The objects have mostly left the caches by now: each is fetched while those before are freed,
+  // first the tensor, then the storage that it points to.
+  constexpr int64_t kAhead = 6, kStorageAhead = 3;
   for (int64_t i = 0; i < n; i++) {
-    if (i + kAhead < n) __builtin_prefetch(t[i + kAhead], 1);
+    if (i + kAhead < n) {
+      const char *object = reinterpret_cast<const char *>(t[i + kAhead]);
+      for (size_t at = 0; at < sizeof(at::TensorImpl); at += 64) __builtin_prefetch(object + at, 1);
+    }
+    if (i + kStorageAhead < n && t[i + kStorageAhead] != nullptr) {
+      const auto *impl = reinterpret_cast<const at::TensorImpl *>(t[i + kStorageAhead]);
+      const auto *storage =
+          reinterpret_cast<const char *>(impl->unsafe_storage().unsafeGetStorageImpl());
+      for (size_t at = 0; at < sizeof(at::StorageImpl); at += 64)
+        __builtin_prefetch(storage + at, 1);
+    }
     free_one(t[i]);
   }
 }

@@ -915,8 +915,23 @@ def test_a_workspace(tmp_path):
 
 
 def test_python_keeps_its_signals(kinds):
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    code = f"""
+import signal, pytorch_bridge
+pytorch_bridge.load_go({str(KINDS)!r}).Int(1)
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=toolchain.ROOT,
+        capture_output=True,
+        text=True,
+        # Where the tests run in the background, SIGINT is ignored, and Python leaves it so.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.stdout == "interrupted\n", done.stderr
 
 
 def test_processes_wait_for_each_other(tmp_path):
