@@ -26,7 +26,7 @@ import (
 // large one collects when the tensors' memory has doubled.
 const (
 	handleBytes = 400
-	minBound    = 8 << 20
+	minBound    = 16 << 20
 	maxBound    = 64 << 20 // or the footprint, where that is more
 	timeShare   = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.

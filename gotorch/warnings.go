@@ -28,30 +28,34 @@ func (w Warning) String() string { return w.Kind + ": " + w.Msg }
 var warningHandler atomic.Pointer[func(Warning)]
 
 // SetWarningHandler has handler called with every warning from now on, also with one that was given
-// before. It returns the handler that was in place. nil is the default, which prints to the standard
-// error, each message once; func(Warning) {} keeps silent.
+// before. nil is the default, which prints to the standard error, each message once;
+// func(Warning) {} keeps silent.
 //
 // The handler runs in the goroutine that called what warns, before that returns, so that the stack
 // says where it was called. Several goroutines may be in it at once. What it panics with comes out
 // of the call that warned: so warnings become errors. A warning of its own calls comes to it again.
 //
 // The few warnings of threads that libtorch computes with are printed in any case.
-func SetWarningHandler(handler func(Warning)) (previous func(Warning)) {
+func SetWarningHandler(handler func(Warning)) {
 	var next *func(Warning)
 	if handler != nil {
 		next = &handler
 		printWarnings()
 	}
-	before := warningHandler.Swap(next)
+	warningHandler.Store(next)
 	if handler != nil {
 		attention.Or(attentionWarnings)
 	} else {
 		attention.And(^uint32(attentionWarnings))
 	}
-	if before != nil {
-		previous = *before
+}
+
+// WarningHandler returns the handler that is in place, nil for the default.
+func WarningHandler() func(Warning) {
+	if handler := warningHandler.Load(); handler != nil {
+		return *handler
 	}
-	return previous
+	return nil
 }
 
 // attentionWarnings is set in attention while the program has a handler of its own: then calls that

@@ -19,11 +19,12 @@ const uint8Warning = "indexing with dtype torch.uint8 is now deprecated, please 
 // warningsOf returns the warnings of fn.
 func warningsOf(fn func()) (got []gotorch.Warning) {
 	var mutex sync.Mutex
-	defer gotorch.SetWarningHandler(gotorch.SetWarningHandler(func(w gotorch.Warning) {
+	defer gotorch.SetWarningHandler(gotorch.WarningHandler())
+	gotorch.SetWarningHandler(func(w gotorch.Warning) {
 		mutex.Lock()
 		defer mutex.Unlock()
 		got = append(got, w)
-	}))
+	})
 	fn()
 	return got
 }
@@ -40,8 +41,8 @@ func expectWarnings(t *testing.T, got []gotorch.Warning, want ...string) {
 }
 
 func ExampleSetWarningHandler() {
-	before := gotorch.SetWarningHandler(func(w gotorch.Warning) { fmt.Println("PyTorch says:", w.Msg) })
-	defer gotorch.SetWarningHandler(before)
+	defer gotorch.SetWarningHandler(gotorch.WarningHandler())
+	gotorch.SetWarningHandler(func(w gotorch.Warning) { fmt.Println("PyTorch says:", w.Msg) })
 
 	x := gotorch.FromSlice([]float32{1, 2, 3})
 	mask := gotorch.FromSlice([]uint8{1, 0, 1})
@@ -130,10 +131,11 @@ func TestWarningsOfOperators(t *testing.T) {
 func TestWarningHandlerRunsInTheCall(t *testing.T) {
 	x, mask := gotorch.Ones([]int64{2}), gotorch.FromSlice([]uint8{1, 0})
 	var stack string
-	defer gotorch.SetWarningHandler(gotorch.SetWarningHandler(func(gotorch.Warning) {
+	defer gotorch.SetWarningHandler(gotorch.WarningHandler())
+	gotorch.SetWarningHandler(func(gotorch.Warning) {
 		stack = string(debug.Stack())
 		gotorch.MM(gotorch.Eye(2), gotorch.Eye(2)) // it may compute
-	}))
+	})
 	scoped := gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor { return x.Index(mask) })
 	if !strings.Contains(stack, "TestWarningHandlerRunsInTheCall") {
 		t.Error(stack)
@@ -163,8 +165,8 @@ func TestWarningsInHooks(t *testing.T) {
 func TestWarningHandlerThatPanics(t *testing.T) {
 	type refused struct{ error }
 	x, mask := gotorch.Ones([]int64{2}), gotorch.FromSlice([]uint8{1, 0})
-	before := gotorch.SetWarningHandler(func(w gotorch.Warning) { panic(refused{errors.New(w.Msg)}) })
-	defer gotorch.SetWarningHandler(before)
+	defer gotorch.SetWarningHandler(gotorch.WarningHandler())
+	gotorch.SetWarningHandler(func(w gotorch.Warning) { panic(refused{errors.New(w.Msg)}) })
 	gotorch.WarnAlways.Set(true)
 	defer gotorch.WarnAlways.Set(false)
 
