@@ -124,24 +124,28 @@ class _OnOne(Op):
         return not isinstance(node.inputs[0].type, SchemaType)
 
 
-class DeepCopyOp(_OnOne):
-    """A copy that shares no memory with its input."""
-
-    registry = _deep_copy
+class _Same(_OnOne):
+    """An op whose output has the type and the value of its input."""
 
     def make_node(self, x: Any) -> Apply:
         x = self._variable(x)
         return Apply(self, [x], [x.type.make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
-        output_storage[0][0] = _copied(inputs[0])
-
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
         return list(output_grads)
+
+
+class DeepCopyOp(_Same):
+    """A copy that shares no memory with its input."""
+
+    registry = _deep_copy
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        output_storage[0][0] = _copied(inputs[0])
 
 
 def _copied(value: Any) -> Any:
@@ -152,25 +156,16 @@ def _copied(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-class ViewOp(_OnOne):
+class ViewOp(_Same):
     """Its input, as another variable in the same memory."""
 
     registry = _view
     view_map = {0: [0]}  # noqa: RUF012
 
-    def make_node(self, x: Any) -> Apply:
-        x = self._variable(x)
-        return Apply(self, [x], [x.type.make_variable()])
-
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
     ) -> None:
         output_storage[0][0] = inputs[0]
-
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return list(output_grads)
 
 
 class Shape(_OnOne):

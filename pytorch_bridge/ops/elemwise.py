@@ -10,7 +10,7 @@ from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
 from .native import NativeOp, constant, native, native_op
-from .op import Op, Storage
+from .op import CallsTorch, Storage
 
 
 def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
@@ -24,7 +24,7 @@ def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Ap
     return native_op(function, template, [v.type for v in variables]).make_node(*variables)
 
 
-class Elemwise(Op):
+class Elemwise(CallsTorch):
     """A scalar op, applied to every element. `inplace` is {output: input}: the output is made in
     the memory of that input, which is destroyed.
 
@@ -121,12 +121,3 @@ class Elemwise(Op):
             raise MissingMethodError(f"{self} has no C code")
         op, inner = self._native(node)
         return op.c_code(inner, name, inputs, outputs, sub)
-
-    def c_needs_gil(self, node: Apply) -> bool:
-        return False
-
-    def c_headers(self) -> Sequence[str]:
-        return ["cgotorch.h"]
-
-    def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)

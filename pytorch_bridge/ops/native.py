@@ -19,7 +19,7 @@ from ..schema.functions import REFERENCE_FILE, Argument, Function
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.schema_types import Number, OptionalTensor, ScalarArg, TensorArg, TensorList
-from .op import Op, Storage, parameter_key
+from .op import CallsTorch, Storage, parameter_key
 
 CORRECTIONS_FILE = Path(__file__).with_name("corrections.yaml")
 
@@ -479,7 +479,7 @@ def constant(value: Any, name: str | None = None) -> Any:
 # The op
 
 
-class NativeOp(Op):
+class NativeOp(CallsTorch):
     """A native function with its parameters.
 
     `arguments` has the schema's arguments in order, with IN where the node has an input (within a
@@ -717,15 +717,6 @@ class NativeOp(Op):
     def c_name(self) -> str:
         """The name of the C function."""
         return _names().c(self.native.function)
-
-    def c_needs_gil(self, node: Apply) -> bool:
-        return False
-
-    def c_headers(self) -> Sequence[str]:
-        return ["cgotorch.h"]
-
-    def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub

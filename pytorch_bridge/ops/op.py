@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
-from ..types.base import Sub, Type
+from ..types.base import HasCode, Sub, Type
 
 Storage = list[Any]  # one element: an output's old value, or None
 
@@ -28,7 +28,7 @@ def parameter_key(value: Any) -> Any:
     return value
 
 
-class Op:
+class Op(HasCode):
     """A computation. A subclass defines `make_node` (or `itypes` and `otypes`), and `perform` or
     `c_code` or both.
 
@@ -135,33 +135,15 @@ class Op:
         """Whether c_code uses the Python interpreter; what does not lets other threads run."""
         return True
 
+
+class CallsTorch(Op):
+    """An op whose C code calls functions of cgotorch.h, and nothing of Python."""
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
     def c_headers(self) -> Sequence[str]:
-        return []
-
-    def c_header_dirs(self) -> Sequence[str]:
-        return []
-
-    def c_libraries(self) -> Sequence[str]:
-        return []
-
-    def c_lib_dirs(self) -> Sequence[str]:
-        return []
-
-    def c_compile_args(self) -> Sequence[str]:
-        return []
-
-    def c_no_compile_args(self) -> Sequence[str]:
-        return []
-
-    def c_compiler(self) -> str | None:
-        return None
-
-    def c_support_code(self) -> str | Sequence[str]:
-        return []
-
-    def c_init_code(self) -> str | Sequence[str]:
-        return []
+        return ["cgotorch.h"]
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        """Changes with the C code; () means that the code may be cached for this process only."""
-        return ()
+        return (1,)

@@ -10,10 +10,10 @@ from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
 from .native import constant, native, results_of
-from .op import Op, Storage
+from .op import CallsTorch, Storage
 
 
-class Reduce(Op):
+class Reduce(CallsTorch):
     """Folds a tensor with a scalar op that is associative: add, mul, maximum, minimum,
     logical_and, logical_or. `axes` of None means all; `keepdim` leaves them with size 1."""
 
@@ -107,12 +107,3 @@ class Reduce(Op):
         if inner.inputs[0].owner is not None:
             raise MissingMethodError(f"{self} has C code for one axis only")
         return inner.op.c_code(inner, name, inputs, outputs, sub)
-
-    def c_needs_gil(self, node: Apply) -> bool:
-        return False
-
-    def c_headers(self) -> Sequence[str]:
-        return ["cgotorch.h"]
-
-    def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)

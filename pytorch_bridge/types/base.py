@@ -116,7 +116,46 @@ class Type:
         raise MissingMethodError(f"{type(self).__name__} does not define get_size")
 
 
-class CType(Type):
+class HasCode:
+    """What C code needs around it, which a type and an op both say. The methods for headers,
+    libraries and arguments may take the compiler as an argument `c_compiler`."""
+
+    def c_headers(self) -> Sequence[str]:
+        return []
+
+    def c_header_dirs(self) -> Sequence[str]:
+        return []
+
+    def c_libraries(self) -> Sequence[str]:
+        return []
+
+    def c_lib_dirs(self) -> Sequence[str]:
+        return []
+
+    def c_compile_args(self) -> Sequence[str]:
+        return []
+
+    def c_no_compile_args(self) -> Sequence[str]:
+        return []
+
+    def c_compiler(self) -> str | None:
+        """The compiler that this forces, or None."""
+        return None
+
+    def c_support_code(self) -> str | Sequence[str]:
+        """Functions and types that the code uses."""
+        return []
+
+    def c_init_code(self) -> str | Sequence[str]:
+        """What runs once, when the module is loaded."""
+        return []
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        """Changes with the C code; () means that the code may be cached for this process only."""
+        return ()
+
+
+class CType(Type, HasCode):
     """A type whose values have a form in C.
 
     Each method returns C text. `name` is the C variable; what a type declares must have it in its
@@ -159,42 +198,9 @@ class CType(Type):
         """A C expression for a constant value, or None where it has none and is passed in."""
         return None
 
-    def c_headers(self) -> Sequence[str]:
-        return []
-
-    def c_header_dirs(self) -> Sequence[str]:
-        return []
-
-    def c_libraries(self) -> Sequence[str]:
-        return []
-
-    def c_lib_dirs(self) -> Sequence[str]:
-        return []
-
-    def c_compile_args(self) -> Sequence[str]:
-        return []
-
-    def c_no_compile_args(self) -> Sequence[str]:
-        return []
-
-    def c_compiler(self) -> str | None:
-        """The compiler that this type forces, or None."""
-        return None
-
-    def c_support_code(self) -> str | Sequence[str]:
-        return []
-
-    def c_init_code(self) -> str | Sequence[str]:
-        """What runs once, when the module is loaded."""
-        return []
-
     def c_element_type(self) -> str:
         """The C type of one element, "" where there is none."""
         return ""
-
-    def c_code_cache_version(self) -> tuple[Any, ...]:
-        """Changes with the C code; () means that the code may be cached for this process only."""
-        return ()
 
 
 class Generic(CType):

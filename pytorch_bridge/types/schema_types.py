@@ -312,11 +312,71 @@ class OptionalTensor(TensorArg):
         return GoOption("Tensor", note="none")
 
 
-class TensorList(SchemaType):
+class ListType(SchemaType):
+    """A list: a pointer to its elements and their number, in C and in a block. In a graph the
+    memory is the variable's own."""
+
+    element = ""  # in C
+    plural = ""  # in the names of the helpers that convert from and to Python
+    optional = False
+
+    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{self.element} *{name};\nint64_t {name}_len;"
+
+    def c_init(self, name: str, sub: Sub) -> str:
+        return f"{name} = NULL;\n{name}_len = 0;"
+
+    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        return (
+            f"{self.c_init(name, sub)}\n"
+            f'if (pb_{self.plural}_from(py_{name}, "{input_name(name, sub)}", '
+            f"{int(self.optional)}, &{name}, &{name}_len)) {{\n{sub['fail']}\n}}"
+        )
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = pb_{self.plural}_to({name}, {name}_len);"
+
+    def c_cleanup(self, name: str, sub: Sub) -> str:
+        return f"free({name});\n{name} = NULL;"
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"""{name} = NULL;
+{name}_len = {n}_len;
+if ({n}) {{
+  {name} = ({self.element} *)malloc(({n}_len + 1) * sizeof *{name});
+  if (!{name}) {{
+    pb_error = cgotorch_make_error("MemoryError", "out of memory");
+    {name}_len = 0;
+    {sub["fail"]}
+  }}
+  if ({n}_len) memcpy({name}, {n}, {n}_len * sizeof *{name});
+}}"""
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        # The list is given away as it is.
+        return f"*{n} = {name};\n*{n}_len = {name}_len;\n{self.c_init(name, sub)}"
+
+    def c_parameters(self, n: str) -> list[str]:
+        return [f"const {self.element} *{n}", f"int64_t {n}_len"]
+
+    def c_results(self, n: str) -> list[str]:
+        return [f"{self.element} **{n}", f"int64_t *{n}_len"]
+
+    def block(self) -> list[BlockField]:
+        return [
+            BlockField("", f"const {self.element} *", "unsafe.Pointer"),
+            BlockField("len", "int64_t", "int64"),
+        ]
+
+    def from_block(self, n: str) -> list[str]:
+        return [f"b.{n}", f"b.{n}_len"]
+
+
+class TensorList(ListType):
     """Tensors. In a graph an op takes them one by one; a variable of this type is one list."""
 
     go = "[]Tensor"
-    optional = False
+    element, plural = "Tensor", "tensors"
 
     def holds(self, value: Any) -> bool:
         import torch
@@ -339,22 +399,6 @@ class TensorList(SchemaType):
         a, b = (v if isinstance(v, (list, tuple)) else [v] for v in (a, b))
         return any(share(x, y) for x in a for y in b)
 
-    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
-        return f"Tensor *{name};\nint64_t {name}_len;"
-
-    def c_init(self, name: str, sub: Sub) -> str:
-        return f"{name} = NULL;\n{name}_len = 0;"
-
-    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
-        return (
-            f"{self.c_init(name, sub)}\n"
-            f'if (pb_tensors_from(py_{name}, "{input_name(name, sub)}", {int(self.optional)}, '
-            f"&{name}, &{name}_len)) {{\n{sub['fail']}\n}}"
-        )
-
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_tensors_to({name}, {name}_len);"
-
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return f"FreeTensors({name}, {name}_len);\nFreeArray({name});\n{self.c_init(name, sub)}"
 
@@ -365,29 +409,13 @@ class TensorList(SchemaType):
         return c_support.TENSOR_HELPERS
 
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
-        copy = copied_list("Tensor", name, n, sub["fail"])
+        copy = super().c_take(name, n, sub, check_input)
         return f"{copy}\nfor (int64_t i = 0; i < {n}_len; i++) RetainTensor({n}[i]);"
-
-    def c_give(self, name: str, n: str, sub: Sub) -> str:
-        # The list is given away as it is.
-        return f"*{n} = {name};\n*{n}_len = {name}_len;\n{self.c_init(name, sub)}"
-
-    def c_parameters(self, n: str) -> list[str]:
-        return [f"const Tensor *{n}", f"int64_t {n}_len"]
 
     def cpp(self, n: str, written: bool = False) -> str:
         if self.optional:
             return f"in_opt_list({n}, {n}_len)"
         return f'in_list({n}, {n}_len, "{n}")'
-
-    def block(self) -> list[BlockField]:
-        return [
-            BlockField("", "const Tensor *", "unsafe.Pointer"),
-            BlockField("len", "int64_t", "int64"),
-        ]
-
-    def from_block(self, n: str) -> list[str]:
-        return [f"b.{n}", f"b.{n}_len"]
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         function = "optHandles" if self.optional else "handles"
@@ -395,9 +423,6 @@ class TensorList(SchemaType):
 
     def go_keep(self, x: str) -> list[str]:
         return [f"unsafe.SliceData({x})"]
-
-    def c_results(self, n: str) -> list[str]:
-        return [f"Tensor **{n}", f"int64_t *{n}_len"]
 
     def cpp_store(self, n: str, x: str) -> str:
         return f"out_list({n}, {n}_len, {x})"
@@ -573,7 +598,7 @@ class OptionalNumber(SchemaType):
         raise NotImplementedError(f"{self.schema} = {default}")
 
 
-class NumberList(SchemaType):
+class NumberList(ListType):
     """int[], SymInt[], float[] and their fixed-size and optional forms."""
 
     def __init__(self, schema: str, c: str, go: str, cpp: str, size: int, optional: bool) -> None:
@@ -582,6 +607,7 @@ class NumberList(SchemaType):
         self.go = f"[]{go}"
         self.go_element = go
         self.kind = {"int64_t": "int", "double": "float"}[c]
+        self.plural = f"{self.kind}s"
 
     def holds(self, value: Any) -> bool:
         if value is None:
@@ -604,39 +630,8 @@ class NumberList(SchemaType):
         values = ", ".join(number_literal(self.kind, v) for v in value)
         return f"(const {self.element}[]){{{values}}}, {len(value)}"
 
-    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
-        return f"{self.element} *{name};\nint64_t {name}_len;"
-
-    def c_init(self, name: str, sub: Sub) -> str:
-        return f"{name} = NULL;\n{name}_len = 0;"
-
-    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
-        return (
-            f"{self.c_init(name, sub)}\n"
-            f'if (pb_{self.kind}s_from(py_{name}, "{input_name(name, sub)}", '
-            f"{int(self.optional)}, &{name}, &{name}_len)) {{\n{sub['fail']}\n}}"
-        )
-
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_{self.kind}s_to({name}, {name}_len);"
-
-    def c_cleanup(self, name: str, sub: Sub) -> str:
-        return f"free({name});\n{name} = NULL;"
-
-    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
-        return copied_list(self.element, name, n, sub["fail"])
-
-    def c_results(self, n: str) -> list[str]:
-        return [f"{self.element} **{n}", f"int64_t *{n}_len"]
-
-    def c_give(self, name: str, n: str, sub: Sub) -> str:
-        return f"*{n} = {name};\n*{n}_len = {name}_len;\n{self.c_init(name, sub)}"
-
     def c_element_type(self) -> str:
         return self.element
-
-    def c_parameters(self, n: str) -> list[str]:
-        return [f"const {self.element} *{n}", f"int64_t {n}_len"]
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f"{self._cpp}({n}, {n}_len)"
@@ -661,15 +656,6 @@ class NumberList(SchemaType):
             values = ", ".join(f"c10::SymInt({v})" for v in self.values(default))
             return f"c10::SymIntArrayRef({{{values}}})"
         return f"c10::ArrayRef<{self.element}>({{{', '.join(self.values(default))}}})"
-
-    def block(self) -> list[BlockField]:
-        return [
-            BlockField("", f"const {self.element} *", "unsafe.Pointer"),
-            BlockField("len", "int64_t", "int64"),
-        ]
-
-    def from_block(self, n: str) -> list[str]:
-        return [f"b.{n}", f"b.{n}_len"]
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         return [f"blk.{n}, blk.{n}Len = unsafe.Pointer(unsafe.SliceData({x})), int64(len({x}))"]
@@ -844,8 +830,9 @@ class OptionalScalar(ScalarArg):
         return GoOption("Scalar", note="none")
 
 
-class ScalarList(SchemaType):
+class ScalarList(ListType):
     go = "[]Scalar"
+    element, plural = "Scalar", "scalars"
 
     def holds(self, value: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(
@@ -858,42 +845,8 @@ class ScalarList(SchemaType):
         values = ", ".join(scalar_literal(v, bare=True) for v in value)
         return f"(const Scalar[]){{{values}}}, {len(value)}"
 
-    def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
-        return f"Scalar *{name};\nint64_t {name}_len;"
-
-    def c_init(self, name: str, sub: Sub) -> str:
-        return f"{name} = NULL;\n{name}_len = 0;"
-
-    def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
-        return (
-            f"{self.c_init(name, sub)}\n"
-            f'if (pb_scalars_from(py_{name}, "{input_name(name, sub)}", 0, &{name}, '
-            f"&{name}_len)) {{\n{sub['fail']}\n}}"
-        )
-
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_scalars_to({name}, {name}_len);"
-
-    def c_cleanup(self, name: str, sub: Sub) -> str:
-        return f"free({name});\n{name} = NULL;"
-
-    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
-        return copied_list("Scalar", name, n, sub["fail"])
-
-    def c_parameters(self, n: str) -> list[str]:
-        return [f"const Scalar *{n}", f"int64_t {n}_len"]
-
     def cpp(self, n: str, written: bool = False) -> str:
         return f"scalars({n}, {n}_len)"
-
-    def block(self) -> list[BlockField]:
-        return [
-            BlockField("", "const Scalar *", "unsafe.Pointer"),
-            BlockField("len", "int64_t", "int64"),
-        ]
-
-    def from_block(self, n: str) -> list[str]:
-        return [f"b.{n}", f"b.{n}_len"]
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         return [f'blk.{n}, blk.{n}Len = makeScalars({x}, op, "{arg}")']
@@ -1240,21 +1193,6 @@ def close(a: Any, b: Any, tolerance: float = 1e-7) -> bool:
     return (math.isnan(a) and math.isnan(b)) or math.isclose(
         a, b, rel_tol=tolerance, abs_tol=tolerance * 1e-3
     )
-
-
-def copied_list(element: str, name: str, n: str, fail: str) -> str:
-    """Fills `name` with a copy of the list in the C parameters of n, of which NULL is none."""
-    return f"""{name} = NULL;
-{name}_len = {n}_len;
-if ({n}) {{
-  {name} = ({element} *)malloc(({n}_len + 1) * sizeof *{name});
-  if (!{name}) {{
-    pb_error = cgotorch_make_error("MemoryError", "out of memory");
-    {name}_len = 0;
-    {fail}
-  }}
-  if ({n}_len) memcpy({name}, {n}, {n}_len * sizeof *{name});
-}}"""
 
 
 def number_literal(kind: str, value: Any) -> str:
