@@ -124,7 +124,7 @@ def _pointwise(
     key = (function.name, parameter_key(template), reduced)
     dtypes = _pointwise_dtypes.get(key)
     if dtypes is None:
-        types, _ = _Runs(function, template, reduced).types()
+        types = _Runs(function, template, reduced).of_one_element()
         if any(not isinstance(t, TensorType) or t.dtype is None for t in types):
             return None
         dtypes = tuple(t.dtype for t in types)  # type: ignore[attr-defined]
@@ -185,6 +185,21 @@ class _Runs:
                 for i, t in enumerate(types)
             )
         return types, lists
+
+    def of_one_element(self) -> tuple[Type, ...]:
+        """The types for inputs of one element each. They are computed, because meta kernels in
+        Python import torch._dynamo, which takes a second, when the first of them runs."""
+        import torch
+
+        def tensor(i: int, t: TensorType) -> Any:
+            return torch.ones(t.shape or (), dtype=t.torch_dtype)
+
+        if not self.function.random:
+            try:
+                return self._joined([self._run(tensor, 1, "cpu")])[0]
+            except Exception:
+                pass
+        return self.types()[0]
 
     def _types(self) -> Result:
         if any(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -959,3 +961,16 @@ def test_a_type_of_ones_own_runs_through_ops():
         assert function([a], out, mode=mode)("x") == "x-b-x+x"
         with pytest.raises(TypeError, match="expected a text, got 3"):
             function([a], out, mode=mode)(3)
+
+
+def test_typing_does_not_import_what_takes_a_second():
+    code = """
+import sys
+from pytorch_bridge import TensorType, function, ops
+x = TensorType("float32", (None, 4))("x")
+w = TensorType("float32", (4, 4))("w")
+function([x, w], ops.softmax((ops.mm(x, w) * 2 + 1).relu(), -1), mode="py")
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
