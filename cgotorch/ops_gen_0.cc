@@ -163,7 +163,8 @@ using namespace cgotorch;  // NOLINT
 extern "C" {
 
 const char *Abs(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::abs::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::abs::call(in(self, "self"))); });
 }
 
 const char *thunk_Abs(void *p) {
@@ -175,7 +176,9 @@ const char *thunk_Abs(void *p) {
 }
 
 const char *Abs_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::abs_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::abs_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Abs_(void *p) {
@@ -218,8 +221,9 @@ const char *thunk_AbsoluteOut(void *p) {
 }
 
 const char *AbsOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::abs_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::abs_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AbsOut(void *p) {
@@ -229,7 +233,8 @@ const char *thunk_AbsOut(void *p) {
 }
 
 const char *Acos(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::acos::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::acos::call(in(self, "self"))); });
 }
 
 const char *thunk_Acos(void *p) {
@@ -241,7 +246,9 @@ const char *thunk_Acos(void *p) {
 }
 
 const char *Acos_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::acos_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::acos_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Acos_(void *p) {
@@ -251,7 +258,8 @@ const char *thunk_Acos_(void *p) {
 }
 
 const char *Acosh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::acosh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::acosh::call(in(self, "self"))); });
 }
 
 const char *thunk_Acosh(void *p) {
@@ -263,7 +271,9 @@ const char *thunk_Acosh(void *p) {
 }
 
 const char *Acosh_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::acosh_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::acosh_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Acosh_(void *p) {
@@ -273,8 +283,9 @@ const char *thunk_Acosh_(void *p) {
 }
 
 const char *AcoshOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::acosh_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::acosh_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AcoshOut(void *p) {
@@ -284,8 +295,9 @@ const char *thunk_AcoshOut(void *p) {
 }
 
 const char *AcosOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::acos_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::acos_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AcosOut(void *p) {
@@ -311,8 +323,10 @@ const char *thunk_AdaptiveAvgPool1d(void *p) {
 
 const char *AdaptiveAvgPool1dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::adaptive_avg_pool1d_out::call(in(self, "self"),
-      ints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::adaptive_avg_pool1d_out::call(in(self, "self"), ints(output_size, output_size_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AdaptiveAvgPool1dOut(void *p) {
@@ -338,26 +352,26 @@ const char *thunk_AdaptiveAvgPool2d(void *p) {
 
 const char *_AdaptiveAvgPool2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_adaptive_avg_pool2d::call(in(self, "self"),
-      symints(output_size, output_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_adaptive_avg_pool2d::call(in(self, "self"), symints(output_size,
+      output_size_len))); });
 }
 
 const char *_AdaptiveAvgPool2dBackward(Tensor grad_output, Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_adaptive_avg_pool2d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::_adaptive_avg_pool2d_backward::call(in(grad_output, "grad_output"), in(self, "self"))); });
 }
 
 const char *_AdaptiveAvgPool2dBackwardOut(Tensor grad_output, Tensor self, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_adaptive_avg_pool2d_backward_out::call(in(grad_output, "grad_output"), in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_adaptive_avg_pool2d_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *AdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::adaptive_avg_pool2d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::adaptive_avg_pool2d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AdaptiveAvgPool2dOut(void *p) {
@@ -368,8 +382,10 @@ const char *thunk_AdaptiveAvgPool2dOut(void *p) {
 
 const char *_AdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_adaptive_avg_pool2d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_adaptive_avg_pool2d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *AdaptiveAvgPool3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -389,15 +405,14 @@ const char *thunk_AdaptiveAvgPool3d(void *p) {
 
 const char *_AdaptiveAvgPool3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_adaptive_avg_pool3d::call(in(self, "self"),
-      symints(output_size, output_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_adaptive_avg_pool3d::call(in(self, "self"), symints(output_size,
+      output_size_len))); });
 }
 
 const char *AdaptiveAvgPool3dBackward(Tensor grad_output, Tensor self, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::adaptive_avg_pool3d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::adaptive_avg_pool3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_AdaptiveAvgPool3dBackward(void *p) {
@@ -407,21 +422,20 @@ const char *thunk_AdaptiveAvgPool3dBackward(void *p) {
 }
 
 const char *_AdaptiveAvgPool3dBackward(Tensor grad_output, Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_adaptive_avg_pool3d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::_adaptive_avg_pool3d_backward::call(in(grad_output, "grad_output"), in(self, "self"))); });
 }
 
 const char *_AdaptiveAvgPool3dBackwardOut(Tensor grad_output, Tensor self, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_adaptive_avg_pool3d_backward_out::call(in(grad_output, "grad_output"), in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_adaptive_avg_pool3d_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *AdaptiveAvgPool3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::adaptive_avg_pool3d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::adaptive_avg_pool3d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AdaptiveAvgPool3dOut(void *p) {
@@ -432,8 +446,10 @@ const char *thunk_AdaptiveAvgPool3dOut(void *p) {
 
 const char *_AdaptiveAvgPool3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_adaptive_avg_pool3d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_adaptive_avg_pool3d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *AdaptiveMaxPool1d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -455,9 +471,7 @@ const char *thunk_AdaptiveMaxPool1d(void *p) {
 
 const char *AdaptiveMaxPool2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::adaptive_max_pool2d::call(in(self, "self"),
-      ints(output_size, output_size_len)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::adaptive_max_pool2d::call(in(self, "self"), ints(output_size, output_size_len)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_AdaptiveMaxPool2d(void *p) {
@@ -472,8 +486,7 @@ const char *thunk_AdaptiveMaxPool2d(void *p) {
 
 const char *AdaptiveMaxPool2dBackward(Tensor grad_output, Tensor self, Tensor indices,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::adaptive_max_pool2d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(indices, "indices"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices)); out(result, at::_ops::adaptive_max_pool2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(indices, "indices"))); });
 }
 
 const char *thunk_AdaptiveMaxPool2dBackward(void *p) {
@@ -487,9 +500,7 @@ const char *thunk_AdaptiveMaxPool2dBackward(void *p) {
 
 const char *AdaptiveMaxPool2dBackwardGradInput(Tensor grad_output, Tensor self, Tensor indices,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::adaptive_max_pool2d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::adaptive_max_pool2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_AdaptiveMaxPool2dBackwardGradInput(void *p) {
@@ -501,9 +512,7 @@ const char *thunk_AdaptiveMaxPool2dBackwardGradInput(void *p) {
 
 const char *AdaptiveMaxPool2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor indices, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::adaptive_max_pool2d_out::call(in(self, "self"),
-      ints(output_size, output_size_len), in_mut(out_, "out_"), in_mut(indices,
-      "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::adaptive_max_pool2d_out::call(in(self, "self"), ints(output_size, output_size_len), in_mut(out_, "out_"), in_mut(indices, "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_AdaptiveMaxPool2dOut(void *p) {
@@ -515,9 +524,7 @@ const char *thunk_AdaptiveMaxPool2dOut(void *p) {
 
 const char *AdaptiveMaxPool3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::adaptive_max_pool3d::call(in(self, "self"),
-      ints(output_size, output_size_len)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::adaptive_max_pool3d::call(in(self, "self"), ints(output_size, output_size_len)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_AdaptiveMaxPool3d(void *p) {
@@ -532,8 +539,7 @@ const char *thunk_AdaptiveMaxPool3d(void *p) {
 
 const char *AdaptiveMaxPool3dBackward(Tensor grad_output, Tensor self, Tensor indices,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::adaptive_max_pool3d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(indices, "indices"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices)); out(result, at::_ops::adaptive_max_pool3d_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(indices, "indices"))); });
 }
 
 const char *thunk_AdaptiveMaxPool3dBackward(void *p) {
@@ -547,9 +553,7 @@ const char *thunk_AdaptiveMaxPool3dBackward(void *p) {
 
 const char *AdaptiveMaxPool3dBackwardGradInput(Tensor grad_output, Tensor self, Tensor indices,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::adaptive_max_pool3d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::adaptive_max_pool3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_AdaptiveMaxPool3dBackwardGradInput(void *p) {
@@ -561,9 +565,7 @@ const char *thunk_AdaptiveMaxPool3dBackwardGradInput(void *p) {
 
 const char *AdaptiveMaxPool3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     Tensor out_, Tensor indices, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::adaptive_max_pool3d_out::call(in(self, "self"),
-      ints(output_size, output_size_len), in_mut(out_, "out_"), in_mut(indices,
-      "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::adaptive_max_pool3d_out::call(in(self, "self"), ints(output_size, output_size_len), in_mut(out_, "out_"), in_mut(indices, "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_AdaptiveMaxPool3dOut(void *p) {
@@ -574,8 +576,8 @@ const char *thunk_AdaptiveMaxPool3dOut(void *p) {
 }
 
 const char *Add(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::add_Tensor::call(in(self, "self"), in(other, "other"),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::add_Tensor::call(in(self, "self"), in(other, "other"), scalar(alpha))); });
 }
 
 const char *thunk_Add(void *p) {
@@ -587,8 +589,9 @@ const char *thunk_Add(void *p) {
 }
 
 const char *Add_(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::add__Tensor::call(in_mut(self, "self"), in(other,
-      "other"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::add__Tensor::call(in_mut(self,
+      "self"), in(other, "other"), scalar(alpha))); });
 }
 
 const char *thunk_Add_(void *p) {
@@ -604,8 +607,7 @@ const char *_AddBatchDim(Tensor self, int64_t batch_dim, int64_t level, Tensor *
 
 const char *AddBMM(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::addbmm::call(in(self, "self"), in(batch1, "batch1"),
-      in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2)); out(result, at::_ops::addbmm::call(in(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddBMM(void *p) {
@@ -618,8 +620,7 @@ const char *thunk_AddBMM(void *p) {
 
 const char *AddBMM_(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addbmm_::call(in_mut(self, "self"), in(batch1,
-      "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addbmm_::call(in_mut(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddBMM_(void *p) {
@@ -630,8 +631,7 @@ const char *thunk_AddBMM_(void *p) {
 
 const char *AddBMMOut(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addbmm_out::call(in(self, "self"), in(batch1,
-      "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addbmm_out::call(in(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddBMMOut(void *p) {
@@ -641,8 +641,7 @@ const char *thunk_AddBMMOut(void *p) {
 }
 
 const char *AddCDiv(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::addcdiv::call(in(self, "self"), in(tensor1, "tensor1"),
-      in(tensor2, "tensor2"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor1) && unrecorded(tensor2)); out(result, at::_ops::addcdiv::call(in(self, "self"), in(tensor1, "tensor1"), in(tensor2, "tensor2"), scalar(value))); });
 }
 
 const char *thunk_AddCDiv(void *p) {
@@ -654,8 +653,7 @@ const char *thunk_AddCDiv(void *p) {
 }
 
 const char *AddCDiv_(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addcdiv_::call(in_mut(self, "self"), in(tensor1,
-      "tensor1"), in(tensor2, "tensor2"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor1) && unrecorded(tensor2), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addcdiv_::call(in_mut(self, "self"), in(tensor1, "tensor1"), in(tensor2, "tensor2"), scalar(value))); });
 }
 
 const char *thunk_AddCDiv_(void *p) {
@@ -666,8 +664,7 @@ const char *thunk_AddCDiv_(void *p) {
 
 const char *AddCDivOut(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addcdiv_out::call(in(self, "self"), in(tensor1,
-      "tensor1"), in(tensor2, "tensor2"), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor1) && unrecorded(tensor2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addcdiv_out::call(in(self, "self"), in(tensor1, "tensor1"), in(tensor2, "tensor2"), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddCDivOut(void *p) {
@@ -677,8 +674,7 @@ const char *thunk_AddCDivOut(void *p) {
 }
 
 const char *AddCMul(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::addcmul::call(in(self, "self"), in(tensor1, "tensor1"),
-      in(tensor2, "tensor2"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor1) && unrecorded(tensor2)); out(result, at::_ops::addcmul::call(in(self, "self"), in(tensor1, "tensor1"), in(tensor2, "tensor2"), scalar(value))); });
 }
 
 const char *thunk_AddCMul(void *p) {
@@ -690,8 +686,7 @@ const char *thunk_AddCMul(void *p) {
 }
 
 const char *AddCMul_(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addcmul_::call(in_mut(self, "self"), in(tensor1,
-      "tensor1"), in(tensor2, "tensor2"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor1) && unrecorded(tensor2), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addcmul_::call(in_mut(self, "self"), in(tensor1, "tensor1"), in(tensor2, "tensor2"), scalar(value))); });
 }
 
 const char *thunk_AddCMul_(void *p) {
@@ -702,8 +697,7 @@ const char *thunk_AddCMul_(void *p) {
 
 const char *AddCMulOut(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addcmul_out::call(in(self, "self"), in(tensor1,
-      "tensor1"), in(tensor2, "tensor2"), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor1) && unrecorded(tensor2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addcmul_out::call(in(self, "self"), in(tensor1, "tensor1"), in(tensor2, "tensor2"), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddCMulOut(void *p) {
@@ -714,8 +708,7 @@ const char *thunk_AddCMulOut(void *p) {
 
 const char *AddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::addmm::call(in(self, "self"), in(mat1, "mat1"), in(mat2,
-      "mat2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2)); out(result, at::_ops::addmm::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddMM(void *p) {
@@ -728,8 +721,7 @@ const char *thunk_AddMM(void *p) {
 
 const char *AddMM_(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addmm_::call(in_mut(self, "self"), in(mat1, "mat1"),
-      in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addmm_::call(in_mut(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddMM_(void *p) {
@@ -740,21 +732,17 @@ const char *thunk_AddMM_(void *p) {
 
 const char *_AddMMActivation(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     bool use_gelu, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_addmm_activation::call(in(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), use_gelu)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2)); out(result, at::_ops::_addmm_activation::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), use_gelu)); });
 }
 
 const char *_AddMMActivationOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     bool use_gelu, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_addmm_activation_out::call(in(self, "self"),
-      in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), use_gelu, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_addmm_activation_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), use_gelu, in_mut(out_, "out_"))); });
 }
 
 const char *AddMMDType(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, Scalar beta,
     Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::addmm_dtype::call(in(self, "self"), in(mat1, "mat1"),
-      in(mat2, "mat2"), dtype(out_dtype), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2)); out(result, at::_ops::addmm_dtype::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), dtype(out_dtype), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddMMDType(void *p) {
@@ -768,9 +756,7 @@ const char *thunk_AddMMDType(void *p) {
 
 const char *AddMMDTypeOut(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, Scalar beta,
     Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addmm_dtype_out::call(in(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), dtype(out_dtype), scalar(beta), scalar(alpha), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addmm_dtype_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), dtype(out_dtype), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddMMDTypeOut(void *p) {
@@ -782,8 +768,7 @@ const char *thunk_AddMMDTypeOut(void *p) {
 
 const char *AddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addmm_out::call(in(self, "self"), in(mat1, "mat1"),
-      in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addmm_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddMMOut(void *p) {
@@ -793,8 +778,7 @@ const char *thunk_AddMMOut(void *p) {
 }
 
 const char *AddMV(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::addmv::call(in(self, "self"), in(mat, "mat"), in(vec,
-      "vec"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat) && unrecorded(vec)); out(result, at::_ops::addmv::call(in(self, "self"), in(mat, "mat"), in(vec, "vec"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddMV(void *p) {
@@ -806,8 +790,7 @@ const char *thunk_AddMV(void *p) {
 }
 
 const char *AddMV_(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addmv_::call(in_mut(self, "self"), in(mat, "mat"),
-      in(vec, "vec"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat) && unrecorded(vec), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addmv_::call(in_mut(self, "self"), in(mat, "mat"), in(vec, "vec"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddMV_(void *p) {
@@ -818,8 +801,7 @@ const char *thunk_AddMV_(void *p) {
 
 const char *AddMVOut(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alpha, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addmv_out::call(in(self, "self"), in(mat, "mat"),
-      in(vec, "vec"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat) && unrecorded(vec) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addmv_out::call(in(self, "self"), in(mat, "mat"), in(vec, "vec"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddMVOut(void *p) {
@@ -829,8 +811,7 @@ const char *thunk_AddMVOut(void *p) {
 }
 
 const char *AddOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::add_out::call(in(self, "self"), in(other, "other"),
-      scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::add_out::call(in(self, "self"), in(other, "other"), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddOut(void *p) {
@@ -840,8 +821,7 @@ const char *thunk_AddOut(void *p) {
 }
 
 const char *AddR(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::addr::call(in(self, "self"), in(vec1, "vec1"), in(vec2,
-      "vec2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(vec1) && unrecorded(vec2)); out(result, at::_ops::addr::call(in(self, "self"), in(vec1, "vec1"), in(vec2, "vec2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddR(void *p) {
@@ -854,8 +834,7 @@ const char *thunk_AddR(void *p) {
 
 const char *AddR_(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addr_::call(in_mut(self, "self"), in(vec1, "vec1"),
-      in(vec2, "vec2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(vec1) && unrecorded(vec2), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addr_::call(in_mut(self, "self"), in(vec1, "vec1"), in(vec2, "vec2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_AddR_(void *p) {
@@ -865,40 +844,43 @@ const char *thunk_AddR_(void *p) {
 }
 
 const char *_AddReLUOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_add_relu_out::call(in(self, "self"), in(other,
-      "other"), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_add_relu_out::call(in(self, "self"), in(other, "other"), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *_AddReLUScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_add_relu_Scalar::call(in(self, "self"), scalar(other),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_add_relu_Scalar::call(in(self, "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *_AddReLUScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_add_relu__Scalar::call(in_mut(self, "self"),
-      scalar(other), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_add_relu__Scalar::call(in_mut(self, "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *_AddReLUScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_add_relu_Scalar_out::call(in(self, "self"),
-      scalar(other), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_add_relu_Scalar_out::call(in(self, "self"), scalar(other), scalar(alpha),
+      in_mut(out_, "out_"))); });
 }
 
 const char *_AddReLUTensor(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_add_relu_Tensor::call(in(self, "self"), in(other,
-      "other"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::_add_relu_Tensor::call(in(self, "self"), in(other, "other"), scalar(alpha))); });
 }
 
 const char *_AddReLUTensor_(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_add_relu__Tensor::call(in_mut(self, "self"),
-      in(other, "other"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_add_relu__Tensor::call(in_mut(self, "self"), in(other, "other"),
+      scalar(alpha))); });
 }
 
 const char *AddROut(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::addr_out::call(in(self, "self"), in(vec1, "vec1"),
-      in(vec2, "vec2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(vec1) && unrecorded(vec2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::addr_out::call(in(self, "self"), in(vec1, "vec1"), in(vec2, "vec2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddROut(void *p) {
@@ -908,8 +890,8 @@ const char *thunk_AddROut(void *p) {
 }
 
 const char *AddScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::add_Scalar::call(in(self, "self"), scalar(other),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::add_Scalar::call(in(self, "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *thunk_AddScalar(void *p) {
@@ -921,8 +903,9 @@ const char *thunk_AddScalar(void *p) {
 }
 
 const char *AddScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::add__Scalar::call(in_mut(self, "self"),
-      scalar(other), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::add__Scalar::call(in_mut(self,
+      "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *thunk_AddScalar_(void *p) {
@@ -932,8 +915,9 @@ const char *thunk_AddScalar_(void *p) {
 }
 
 const char *AddScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::add_Scalar_out::call(in(self, "self"), scalar(other),
-      scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::add_Scalar_out::call(in(self,
+      "self"), scalar(other), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AddScalarOut(void *p) {
@@ -956,8 +940,9 @@ const char *thunk_Adjoint(void *p) {
 
 const char *AffineGridGenerator(Tensor theta, const int64_t *size, int64_t size_len,
     bool align_corners, Tensor *result) {
-  return guard([&] { out(result, at::_ops::affine_grid_generator::call(in(theta, "theta"),
-      symints(size, size_len), align_corners)); });
+  return guard([&] { const BelowAutograd below(unrecorded(theta)); out(result,
+      at::_ops::affine_grid_generator::call(in(theta, "theta"), symints(size, size_len),
+      align_corners)); });
 }
 
 const char *thunk_AffineGridGenerator(void *p) {
@@ -986,8 +971,10 @@ const char *thunk_AffineGridGeneratorBackward(void *p) {
 
 const char *AffineGridGeneratorOut(Tensor theta, const int64_t *size, int64_t size_len,
     bool align_corners, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::affine_grid_generator_out::call(in(theta, "theta"),
-      symints(size, size_len), align_corners, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(theta) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::affine_grid_generator_out::call(in(theta, "theta"), symints(size, size_len),
+      align_corners, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AffineGridGeneratorOut(void *p) {
@@ -997,7 +984,8 @@ const char *thunk_AffineGridGeneratorOut(void *p) {
 }
 
 const char *Alias(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::alias::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::alias::call(in(self, "self"))); });
 }
 
 const char *thunk_Alias(void *p) {
@@ -1009,7 +997,8 @@ const char *thunk_Alias(void *p) {
 }
 
 const char *AliasCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::alias_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::alias_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_AliasCopy(void *p) {
@@ -1021,8 +1010,9 @@ const char *thunk_AliasCopy(void *p) {
 }
 
 const char *AliasCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::alias_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::alias_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AliasCopyOut(void *p) {
@@ -1032,7 +1022,8 @@ const char *thunk_AliasCopyOut(void *p) {
 }
 
 const char *All(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::all::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::all::call(in(self, "self"))); });
 }
 
 const char *thunk_All(void *p) {
@@ -1044,8 +1035,9 @@ const char *thunk_All(void *p) {
 }
 
 const char *AllAllOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::all_all_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::all_all_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AllAllOut(void *p) {
@@ -1056,8 +1048,7 @@ const char *thunk_AllAllOut(void *p) {
 
 const char *AllClose(Tensor self, Tensor other, double rtol, double atol, bool equal_nan,
     bool *result) {
-  return guard([&] { *result = at::_ops::allclose::call(in(self, "self"), in(other, "other"), rtol,
-      atol, equal_nan); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); *result = at::_ops::allclose::call(in(self, "self"), in(other, "other"), rtol, atol, equal_nan); });
 }
 
 const char *thunk_AllClose(void *p) {
@@ -1070,7 +1061,8 @@ const char *thunk_AllClose(void *p) {
 }
 
 const char *AllDim(Tensor self, int64_t dim, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::all_dim::call(in(self, "self"), dim, keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::all_dim::call(in(self, "self"), dim, keepdim)); });
 }
 
 const char *thunk_AllDim(void *p) {
@@ -1083,8 +1075,8 @@ const char *thunk_AllDim(void *p) {
 
 const char *AllDims(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::all_dims::call(in(self, "self"), ints_opt(dim, dim_len),
-      keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::all_dims::call(in(self, "self"), ints_opt(dim, dim_len), keepdim)); });
 }
 
 const char *thunk_AllDims(void *p) {
@@ -1097,8 +1089,9 @@ const char *thunk_AllDims(void *p) {
 
 const char *AllDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::all_dims_out::call(in(self, "self"), ints_opt(dim,
-      dim_len), keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::all_dims_out::call(in(self,
+      "self"), ints_opt(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AllDimsOut(void *p) {
@@ -1108,8 +1101,9 @@ const char *thunk_AllDimsOut(void *p) {
 }
 
 const char *AllOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::all_out::call(in(self, "self"), dim, keepdim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::all_out::call(in(self, "self"),
+      dim, keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AllOut(void *p) {
@@ -1142,8 +1136,8 @@ const char *thunk_AlphaDropout_(void *p) {
 }
 
 const char *AMax(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::amax::call(in(self, "self"), ints(dim, dim_len),
-      keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::amax::call(in(self, "self"), ints(dim, dim_len), keepdim)); });
 }
 
 const char *thunk_AMax(void *p) {
@@ -1156,8 +1150,9 @@ const char *thunk_AMax(void *p) {
 
 const char *AMaxOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::amax_out::call(in(self, "self"), ints(dim, dim_len),
-      keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::amax_out::call(in(self, "self"),
+      ints(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AMaxOut(void *p) {
@@ -1167,8 +1162,8 @@ const char *thunk_AMaxOut(void *p) {
 }
 
 const char *AMin(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::amin::call(in(self, "self"), ints(dim, dim_len),
-      keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::amin::call(in(self, "self"), ints(dim, dim_len), keepdim)); });
 }
 
 const char *thunk_AMin(void *p) {
@@ -1180,8 +1175,7 @@ const char *thunk_AMin(void *p) {
 }
 
 const char *AMinMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *min, Tensor *max) {
-  return guard([&] { auto all = at::_ops::aminmax::call(in(self, "self"), opt(dim),
-      keepdim); out(min, std::move(std::get<0>(all))); out(max, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::aminmax::call(in(self, "self"), opt(dim), keepdim); out(min, std::move(std::get<0>(all))); out(max, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_AMinMax(void *p) {
@@ -1194,28 +1188,21 @@ const char *thunk_AMinMax(void *p) {
 }
 
 const char *_AMinMax(Tensor self, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_aminmax::call(in(self, "self")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::_aminmax::call(in(self, "self")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_AMinMaxDim(Tensor self, int64_t dim, bool keepdim, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_aminmax_dim::call(in(self, "self"), dim,
-      keepdim); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::_aminmax_dim::call(in(self, "self"), dim, keepdim); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_AMinMaxDimOut(Tensor self, int64_t dim, bool keepdim, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_aminmax_dim_out::call(in(self, "self"), dim, keepdim,
-      in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_aminmax_dim_out::call(in(self, "self"), dim, keepdim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *AMinMaxOut(Tensor self, const int64_t *dim, bool keepdim, Tensor min, Tensor max,
     Tensor *min_result, Tensor *max_result) {
-  return guard([&] { auto all = at::_ops::aminmax_out::call(in(self, "self"), opt(dim), keepdim,
-      in_mut(min, "min"), in_mut(max, "max")); out_same(min_result,
-      std::get<0>(all)); out_same(max_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min) && unrecorded(max), c10::autograd_dispatch_keyset); auto all = at::_ops::aminmax_out::call(in(self, "self"), opt(dim), keepdim, in_mut(min, "min"), in_mut(max, "max")); out_same(min_result, std::get<0>(all)); out_same(max_result, std::get<1>(all)); });
 }
 
 const char *thunk_AMinMaxOut(void *p) {
@@ -1225,15 +1212,14 @@ const char *thunk_AMinMaxOut(void *p) {
 }
 
 const char *_AMinMaxOut(Tensor self, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_aminmax_out::call(in(self, "self"), in_mut(out0, "out0"),
-      in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_aminmax_out::call(in(self, "self"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *AMinOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::amin_out::call(in(self, "self"), ints(dim, dim_len),
-      keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::amin_out::call(in(self, "self"),
+      ints(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AMinOut(void *p) {
@@ -1245,45 +1231,40 @@ const char *thunk_AMinOut(void *p) {
 const char *_AmpForeachNonFiniteCheckAndUnscale(const Tensor *self, int64_t self_len,
     Tensor found_inf, Tensor inv_scale, Tensor **self_out, int64_t *self_out_len,
     Tensor *found_inf_out) {
-  return guard([&] { auto all = at::_ops::_amp_foreach_non_finite_check_and_unscale::call(in_list(self, self_len, "self"), in(found_inf, "found_inf"), in(inv_scale, "inv_scale")); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out(found_inf_out, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(found_inf) && unrecorded(inv_scale)); auto all = at::_ops::_amp_foreach_non_finite_check_and_unscale::call(in_list(self, self_len, "self"), in(found_inf, "found_inf"), in(inv_scale, "inv_scale")); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out(found_inf_out, std::move(std::get<1>(all))); });
 }
 
 const char *_AmpForeachNonFiniteCheckAndUnscale_(const Tensor *self, int64_t self_len,
     Tensor found_inf, Tensor inv_scale) {
-  return guard([&] { at::_ops::_amp_foreach_non_finite_check_and_unscale_::call(in_list(self,
-      self_len, "self"), in_mut(found_inf, "found_inf"), in(inv_scale, "inv_scale")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(found_inf) && unrecorded(inv_scale),
+      c10::autograd_dispatch_keyset); at::_ops::_amp_foreach_non_finite_check_and_unscale_::call(in_list(self, self_len, "self"), in_mut(found_inf, "found_inf"), in(inv_scale, "inv_scale")); });
 }
 
 const char *_AmpForeachNonFiniteCheckAndUnscaleOut(const Tensor *self, int64_t self_len,
     Tensor found_inf, Tensor inv_scale, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_amp_foreach_non_finite_check_and_unscale_out::call(in_list(self,
-      self_len, "self"), in_mut(found_inf, "found_inf"), in(inv_scale, "inv_scale"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(found_inf) && unrecorded(inv_scale) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_amp_foreach_non_finite_check_and_unscale_out::call(in_list(self, self_len, "self"), in_mut(found_inf, "found_inf"), in(inv_scale, "inv_scale"), in_list(out_, out__len, "out_")); });
 }
 
 const char *_AmpUpdateScale(Tensor self, Tensor growth_tracker, Tensor found_inf,
     double scale_growth_factor, double scale_backoff_factor, int64_t growth_interval,
     Tensor *result0, Tensor *growth_tracker_out) {
-  return guard([&] { auto all = at::_ops::_amp_update_scale::call(in(self, "self"),
-      in(growth_tracker, "growth_tracker"), in(found_inf, "found_inf"), scale_growth_factor,
-      scale_backoff_factor, growth_interval); out(result0,
-      std::move(std::get<0>(all))); out(growth_tracker_out, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(growth_tracker) && unrecorded(found_inf)); auto all = at::_ops::_amp_update_scale::call(in(self, "self"), in(growth_tracker, "growth_tracker"), in(found_inf, "found_inf"), scale_growth_factor, scale_backoff_factor, growth_interval); out(result0, std::move(std::get<0>(all))); out(growth_tracker_out, std::move(std::get<1>(all))); });
 }
 
 const char *_AmpUpdateScale_(Tensor self, Tensor growth_tracker, Tensor found_inf,
     double scale_growth_factor, double scale_backoff_factor, int64_t growth_interval,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_amp_update_scale_::call(in_mut(self, "self"),
-      in_mut(growth_tracker, "growth_tracker"), in(found_inf, "found_inf"), scale_growth_factor,
-      scale_backoff_factor, growth_interval)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(growth_tracker) && unrecorded(found_inf), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_amp_update_scale_::call(in_mut(self, "self"), in_mut(growth_tracker, "growth_tracker"), in(found_inf, "found_inf"), scale_growth_factor, scale_backoff_factor, growth_interval)); });
 }
 
 const char *_AmpUpdateScaleOut(Tensor self, Tensor growth_tracker, Tensor found_inf,
     double scale_growth_factor, double scale_backoff_factor, int64_t growth_interval, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_amp_update_scale_out::call(in(self, "self"),
-      in_mut(growth_tracker, "growth_tracker"), in(found_inf, "found_inf"), scale_growth_factor,
-      scale_backoff_factor, growth_interval, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(growth_tracker) && unrecorded(found_inf) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_amp_update_scale_out::call(in(self, "self"), in_mut(growth_tracker, "growth_tracker"), in(found_inf, "found_inf"), scale_growth_factor, scale_backoff_factor, growth_interval, in_mut(out_, "out_"))); });
 }
 
 const char *And(Tensor self, Tensor other, Tensor *result) {
@@ -1334,7 +1315,8 @@ const char *thunk_AndScalar_(void *p) {
 }
 
 const char *Angle(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::angle::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::angle::call(in(self, "self"))); });
 }
 
 const char *thunk_Angle(void *p) {
@@ -1346,8 +1328,9 @@ const char *thunk_Angle(void *p) {
 }
 
 const char *AngleOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::angle_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::angle_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AngleOut(void *p) {
@@ -1357,7 +1340,8 @@ const char *thunk_AngleOut(void *p) {
 }
 
 const char *Any(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::any::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::any::call(in(self, "self"))); });
 }
 
 const char *thunk_Any(void *p) {
@@ -1369,8 +1353,9 @@ const char *thunk_Any(void *p) {
 }
 
 const char *AnyAllOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::any_all_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::any_all_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AnyAllOut(void *p) {
@@ -1380,7 +1365,8 @@ const char *thunk_AnyAllOut(void *p) {
 }
 
 const char *AnyDim(Tensor self, int64_t dim, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::any_dim::call(in(self, "self"), dim, keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::any_dim::call(in(self, "self"), dim, keepdim)); });
 }
 
 const char *thunk_AnyDim(void *p) {
@@ -1393,8 +1379,8 @@ const char *thunk_AnyDim(void *p) {
 
 const char *AnyDims(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::any_dims::call(in(self, "self"), ints_opt(dim, dim_len),
-      keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::any_dims::call(in(self, "self"), ints_opt(dim, dim_len), keepdim)); });
 }
 
 const char *thunk_AnyDims(void *p) {
@@ -1407,8 +1393,9 @@ const char *thunk_AnyDims(void *p) {
 
 const char *AnyDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::any_dims_out::call(in(self, "self"), ints_opt(dim,
-      dim_len), keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::any_dims_out::call(in(self,
+      "self"), ints_opt(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AnyDimsOut(void *p) {
@@ -1418,8 +1405,9 @@ const char *thunk_AnyDimsOut(void *p) {
 }
 
 const char *AnyOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::any_out::call(in(self, "self"), dim, keepdim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::any_out::call(in(self, "self"),
+      dim, keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AnyOut(void *p) {
@@ -1430,8 +1418,8 @@ const char *thunk_AnyOut(void *p) {
 
 const char *Arange(Scalar end, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::arange::call(scalar(end), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::arange::call(scalar(end),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Arange(void *p) {
@@ -1445,8 +1433,9 @@ const char *thunk_Arange(void *p) {
 }
 
 const char *ArangeOut(Scalar end, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::arange_out::call(scalar(end), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::arange_out::call(scalar(end),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ArangeOut(void *p) {
@@ -1457,8 +1446,9 @@ const char *thunk_ArangeOut(void *p) {
 
 const char *ArangeStart(Scalar start, Scalar end, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::arange_start::call(scalar(start), scalar(end),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::arange_start::call(scalar(start), scalar(end), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_ArangeStart(void *p) {
@@ -1473,8 +1463,10 @@ const char *thunk_ArangeStart(void *p) {
 }
 
 const char *ArangeStartOut(Scalar start, Scalar end, Scalar step, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::arange_start_out::call(scalar(start), scalar(end),
-      scalar(step), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::arange_start_out::call(scalar(start), scalar(end), scalar(step), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_ArangeStartOut(void *p) {
@@ -1485,9 +1477,9 @@ const char *thunk_ArangeStartOut(void *p) {
 
 const char *ArangeStartStep(Scalar start, Scalar end, Scalar step, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::arange_start_step::call(scalar(start), scalar(end),
-      scalar(step), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::arange_start_step::call(scalar(start), scalar(end), scalar(step),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_ArangeStartStep(void *p) {
@@ -1734,7 +1726,8 @@ const char *thunk_ArctanOut(void *p) {
 }
 
 const char *ArgMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::argmax::call(in(self, "self"), opt(dim), keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::argmax::call(in(self, "self"), opt(dim), keepdim)); });
 }
 
 const char *thunk_ArgMax(void *p) {
@@ -1746,8 +1739,9 @@ const char *thunk_ArgMax(void *p) {
 }
 
 const char *ArgMaxOut(Tensor self, const int64_t *dim, bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::argmax_out::call(in(self, "self"), opt(dim), keepdim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::argmax_out::call(in(self, "self"),
+      opt(dim), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ArgMaxOut(void *p) {
@@ -1757,7 +1751,8 @@ const char *thunk_ArgMaxOut(void *p) {
 }
 
 const char *ArgMin(Tensor self, const int64_t *dim, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::argmin::call(in(self, "self"), opt(dim), keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::argmin::call(in(self, "self"), opt(dim), keepdim)); });
 }
 
 const char *thunk_ArgMin(void *p) {
@@ -1769,8 +1764,9 @@ const char *thunk_ArgMin(void *p) {
 }
 
 const char *ArgMinOut(Tensor self, const int64_t *dim, bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::argmin_out::call(in(self, "self"), opt(dim), keepdim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::argmin_out::call(in(self, "self"),
+      opt(dim), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ArgMinOut(void *p) {
@@ -1830,7 +1826,8 @@ const char *thunk_ArgWhere(void *p) {
 }
 
 const char *Asin(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::asin::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::asin::call(in(self, "self"))); });
 }
 
 const char *thunk_Asin(void *p) {
@@ -1842,7 +1839,9 @@ const char *thunk_Asin(void *p) {
 }
 
 const char *Asin_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::asin_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::asin_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Asin_(void *p) {
@@ -1852,7 +1851,8 @@ const char *thunk_Asin_(void *p) {
 }
 
 const char *Asinh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::asinh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::asinh::call(in(self, "self"))); });
 }
 
 const char *thunk_Asinh(void *p) {
@@ -1864,7 +1864,9 @@ const char *thunk_Asinh(void *p) {
 }
 
 const char *Asinh_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::asinh_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::asinh_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Asinh_(void *p) {
@@ -1874,8 +1876,9 @@ const char *thunk_Asinh_(void *p) {
 }
 
 const char *AsinhOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::asinh_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::asinh_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AsinhOut(void *p) {
@@ -1885,8 +1888,9 @@ const char *thunk_AsinhOut(void *p) {
 }
 
 const char *AsinOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::asin_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::asin_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AsinOut(void *p) {
@@ -1896,12 +1900,11 @@ const char *thunk_AsinOut(void *p) {
 }
 
 const char *_AssertAsync(Tensor self) {
-  return guard([&] { at::_ops::_assert_async::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); at::_ops::_assert_async::call(in(self, "self")); });
 }
 
 const char *_AssertAsyncMsg(Tensor self, const char *assert_msg) {
-  return guard([&] { at::_ops::_assert_async_msg::call(in(self, "self"), str(assert_msg,
-      "assert_msg")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); at::_ops::_assert_async_msg::call(in(self, "self"), str(assert_msg, "assert_msg")); });
 }
 
 const char *_AssertScalar(Scalar self, const char *assert_msg) {
@@ -1911,15 +1914,14 @@ const char *_AssertScalar(Scalar self, const char *assert_msg) {
 const char *_AssertTensorMetadata(Tensor a, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const ScalarType *dtype_, const Device *device_,
     const Layout *layout_) {
-  return guard([&] { at::_ops::_assert_tensor_metadata::call(in(a, "a"), symints_opt(size, size_len),
-      symints_opt(stride, stride_len), dtype_opt(dtype_), device_opt(device_),
-      layout_opt(layout_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(a)); at::_ops::_assert_tensor_metadata::call(in(a, "a"), symints_opt(size, size_len), symints_opt(stride, stride_len), dtype_opt(dtype_), device_opt(device_), layout_opt(layout_)); });
 }
 
 const char *AsStrided(Tensor self, const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, const int64_t *storage_offset, Tensor *result) {
-  return guard([&] { out(result, at::_ops::as_strided::call(in(self, "self"), symints(size,
-      size_len), symints(stride, stride_len), symint_opt(storage_offset))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::as_strided::call(in(self, "self"),
+      symints(size, size_len), symints(stride, stride_len), symint_opt(storage_offset))); });
 }
 
 const char *thunk_AsStrided(void *p) {
@@ -1933,8 +1935,10 @@ const char *thunk_AsStrided(void *p) {
 
 const char *AsStrided_(Tensor self, const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, const int64_t *storage_offset, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::as_strided_::call(in_mut(self, "self"), symints(size,
-      size_len), symints(stride, stride_len), symint_opt(storage_offset))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::as_strided_::call(in_mut(self,
+      "self"), symints(size, size_len), symints(stride, stride_len),
+      symint_opt(storage_offset))); });
 }
 
 const char *thunk_AsStrided_(void *p) {
@@ -1945,8 +1949,9 @@ const char *thunk_AsStrided_(void *p) {
 
 const char *AsStridedCopy(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor *result) {
-  return guard([&] { out(result, at::_ops::as_strided_copy::call(in(self, "self"), symints(size,
-      size_len), symints(stride, stride_len), symint_opt(storage_offset))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::as_strided_copy::call(in(self, "self"), symints(size, size_len), symints(stride,
+      stride_len), symint_opt(storage_offset))); });
 }
 
 const char *thunk_AsStridedCopy(void *p) {
@@ -1961,8 +1966,9 @@ const char *thunk_AsStridedCopy(void *p) {
 const char *AsStridedCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::as_strided_copy_out::call(in(self, "self"),
-      symints(size, size_len), symints(stride, stride_len), symint_opt(storage_offset),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::as_strided_copy_out::call(in(self,
+      "self"), symints(size, size_len), symints(stride, stride_len), symint_opt(storage_offset),
       in_mut(out_, "out_"))); });
 }
 
@@ -1975,8 +1981,9 @@ const char *thunk_AsStridedCopyOut(void *p) {
 
 const char *AsStridedScatter(Tensor self, Tensor src, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor *result) {
-  return guard([&] { out(result, at::_ops::as_strided_scatter::call(in(self, "self"), in(src, "src"),
-      symints(size, size_len), symints(stride, stride_len), symint_opt(storage_offset))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src)); out(result,
+      at::_ops::as_strided_scatter::call(in(self, "self"), in(src, "src"), symints(size, size_len),
+      symints(stride, stride_len), symint_opt(storage_offset))); });
 }
 
 const char *thunk_AsStridedScatter(void *p) {
@@ -1991,9 +1998,7 @@ const char *thunk_AsStridedScatter(void *p) {
 const char *AsStridedScatterOut(Tensor self, Tensor src, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::as_strided_scatter_out::call(in(self, "self"),
-      in(src, "src"), symints(size, size_len), symints(stride, stride_len),
-      symint_opt(storage_offset), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::as_strided_scatter_out::call(in(self, "self"), in(src, "src"), symints(size, size_len), symints(stride, stride_len), symint_opt(storage_offset), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AsStridedScatterOut(void *p) {
@@ -2004,7 +2009,8 @@ const char *thunk_AsStridedScatterOut(void *p) {
 }
 
 const char *Atan(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::atan::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::atan::call(in(self, "self"))); });
 }
 
 const char *thunk_Atan(void *p) {
@@ -2016,7 +2022,8 @@ const char *thunk_Atan(void *p) {
 }
 
 const char *Atan2(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::atan2::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::atan2::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Atan2(void *p) {
@@ -2028,8 +2035,9 @@ const char *thunk_Atan2(void *p) {
 }
 
 const char *Atan2_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::atan2_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::atan2_::call(in_mut(self, "self"),
+      in(other, "other"))); });
 }
 
 const char *thunk_Atan2_(void *p) {
@@ -2039,8 +2047,7 @@ const char *thunk_Atan2_(void *p) {
 }
 
 const char *Atan2Out(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::atan2_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::atan2_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Atan2Out(void *p) {
@@ -2050,7 +2057,9 @@ const char *thunk_Atan2Out(void *p) {
 }
 
 const char *Atan_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::atan_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::atan_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Atan_(void *p) {
@@ -2060,7 +2069,8 @@ const char *thunk_Atan_(void *p) {
 }
 
 const char *Atanh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::atanh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::atanh::call(in(self, "self"))); });
 }
 
 const char *thunk_Atanh(void *p) {
@@ -2072,7 +2082,9 @@ const char *thunk_Atanh(void *p) {
 }
 
 const char *Atanh_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::atanh_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::atanh_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Atanh_(void *p) {
@@ -2082,8 +2094,9 @@ const char *thunk_Atanh_(void *p) {
 }
 
 const char *AtanhOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::atanh_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::atanh_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AtanhOut(void *p) {
@@ -2093,8 +2106,9 @@ const char *thunk_AtanhOut(void *p) {
 }
 
 const char *AtanOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::atan_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::atan_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AtanOut(void *p) {
@@ -2220,9 +2234,10 @@ const char *thunk_AvgPool1d(void *p) {
 const char *AvgPool1dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     bool ceil_mode, bool count_include_pad, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::avg_pool1d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ceil_mode, count_include_pad, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::avg_pool1d_out::call(in(self,
+      "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
+      padding_len), ceil_mode, count_include_pad, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AvgPool1dOut(void *p) {
@@ -2235,9 +2250,10 @@ const char *thunk_AvgPool1dOut(void *p) {
 const char *AvgPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     bool ceil_mode, bool count_include_pad, const int64_t *divisor_override, Tensor *result) {
-  return guard([&] { out(result, at::_ops::avg_pool2d::call(in(self, "self"), ints(kernel_size,
-      kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ceil_mode,
-      count_include_pad, opt(divisor_override))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::avg_pool2d::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
+      stride_len), ints(padding, padding_len), ceil_mode, count_include_pad,
+      opt(divisor_override))); });
 }
 
 const char *thunk_AvgPool2d(void *p) {
@@ -2254,9 +2270,7 @@ const char *AvgPool2dBackward(Tensor grad_output, Tensor self, const int64_t *ke
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, bool ceil_mode, bool count_include_pad, const int64_t *divisor_override,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::avg_pool2d_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
-      padding_len), ceil_mode, count_include_pad, opt(divisor_override))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::avg_pool2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ceil_mode, count_include_pad, opt(divisor_override))); });
 }
 
 const char *thunk_AvgPool2dBackward(void *p) {
@@ -2273,10 +2287,7 @@ const char *AvgPool2dBackwardGradInput(Tensor grad_output, Tensor self, const in
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, bool ceil_mode, bool count_include_pad, const int64_t *divisor_override,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::avg_pool2d_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
-      stride_len), ints(padding, padding_len), ceil_mode, count_include_pad, opt(divisor_override),
-      in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::avg_pool2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ceil_mode, count_include_pad, opt(divisor_override), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_AvgPool2dBackwardGradInput(void *p) {
@@ -2291,9 +2302,10 @@ const char *AvgPool2dOut(Tensor self, const int64_t *kernel_size, int64_t kernel
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     bool ceil_mode, bool count_include_pad, const int64_t *divisor_override, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::avg_pool2d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ceil_mode, count_include_pad, opt(divisor_override), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::avg_pool2d_out::call(in(self,
+      "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
+      padding_len), ceil_mode, count_include_pad, opt(divisor_override), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AvgPool2dOut(void *p) {
@@ -2307,9 +2319,10 @@ const char *thunk_AvgPool2dOut(void *p) {
 const char *AvgPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     bool ceil_mode, bool count_include_pad, const int64_t *divisor_override, Tensor *result) {
-  return guard([&] { out(result, at::_ops::avg_pool3d::call(in(self, "self"), ints(kernel_size,
-      kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ceil_mode,
-      count_include_pad, opt(divisor_override))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::avg_pool3d::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
+      stride_len), ints(padding, padding_len), ceil_mode, count_include_pad,
+      opt(divisor_override))); });
 }
 
 const char *thunk_AvgPool3d(void *p) {
@@ -2326,9 +2339,7 @@ const char *AvgPool3dBackward(Tensor grad_output, Tensor self, const int64_t *ke
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, bool ceil_mode, bool count_include_pad, const int64_t *divisor_override,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::avg_pool3d_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
-      padding_len), ceil_mode, count_include_pad, opt(divisor_override))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::avg_pool3d_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ceil_mode, count_include_pad, opt(divisor_override))); });
 }
 
 const char *thunk_AvgPool3dBackward(void *p) {
@@ -2345,10 +2356,7 @@ const char *AvgPool3dBackwardGradInput(Tensor grad_output, Tensor self, const in
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, bool ceil_mode, bool count_include_pad, const int64_t *divisor_override,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::avg_pool3d_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
-      stride_len), ints(padding, padding_len), ceil_mode, count_include_pad, opt(divisor_override),
-      in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::avg_pool3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ceil_mode, count_include_pad, opt(divisor_override), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_AvgPool3dBackwardGradInput(void *p) {
@@ -2363,9 +2371,10 @@ const char *AvgPool3dOut(Tensor self, const int64_t *kernel_size, int64_t kernel
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     bool ceil_mode, bool count_include_pad, const int64_t *divisor_override, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::avg_pool3d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ceil_mode, count_include_pad, opt(divisor_override), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::avg_pool3d_out::call(in(self,
+      "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
+      padding_len), ceil_mode, count_include_pad, opt(divisor_override), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_AvgPool3dOut(void *p) {
@@ -2384,8 +2393,7 @@ const char *_Backward(Tensor self, const Tensor *inputs, int64_t inputs_len, Ten
 
 const char *BAddBMM(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::baddbmm::call(in(self, "self"), in(batch1, "batch1"),
-      in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2)); out(result, at::_ops::baddbmm::call(in(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_BAddBMM(void *p) {
@@ -2398,8 +2406,7 @@ const char *thunk_BAddBMM(void *p) {
 
 const char *BAddBMM_(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::baddbmm_::call(in_mut(self, "self"), in(batch1,
-      "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2), c10::autograd_dispatch_keyset); out_same(result, at::_ops::baddbmm_::call(in_mut(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_BAddBMM_(void *p) {
@@ -2410,8 +2417,7 @@ const char *thunk_BAddBMM_(void *p) {
 
 const char *BAddBMMDType(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype,
     Scalar beta, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::baddbmm_dtype::call(in(self, "self"), in(batch1,
-      "batch1"), in(batch2, "batch2"), dtype(out_dtype), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2)); out(result, at::_ops::baddbmm_dtype::call(in(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), dtype(out_dtype), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_BAddBMMDType(void *p) {
@@ -2425,9 +2431,7 @@ const char *thunk_BAddBMMDType(void *p) {
 
 const char *BAddBMMDTypeOut(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype,
     Scalar beta, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::baddbmm_dtype_out::call(in(self, "self"), in(batch1,
-      "batch1"), in(batch2, "batch2"), dtype(out_dtype), scalar(beta), scalar(alpha), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::baddbmm_dtype_out::call(in(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), dtype(out_dtype), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BAddBMMDTypeOut(void *p) {
@@ -2439,8 +2443,7 @@ const char *thunk_BAddBMMDTypeOut(void *p) {
 
 const char *BAddBMMOut(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::baddbmm_out::call(in(self, "self"), in(batch1,
-      "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(batch1) && unrecorded(batch2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::baddbmm_out::call(in(self, "self"), in(batch1, "batch1"), in(batch2, "batch2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BAddBMMOut(void *p) {
@@ -2451,8 +2454,9 @@ const char *thunk_BAddBMMOut(void *p) {
 
 const char *BartlettWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bartlett_window::call(window_length, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::bartlett_window::call(window_length, dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_BartlettWindow(void *p) {
@@ -2467,8 +2471,9 @@ const char *thunk_BartlettWindow(void *p) {
 }
 
 const char *BartlettWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bartlett_window_out::call(window_length, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bartlett_window_out::call(window_length, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BartlettWindowOut(void *p) {
@@ -2479,8 +2484,9 @@ const char *thunk_BartlettWindowOut(void *p) {
 
 const char *BartlettWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bartlett_window_periodic::call(window_length, periodic,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::bartlett_window_periodic::call(window_length, periodic, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_BartlettWindowPeriodic(void *p) {
@@ -2496,8 +2502,10 @@ const char *thunk_BartlettWindowPeriodic(void *p) {
 
 const char *BartlettWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bartlett_window_periodic_out::call(window_length,
-      periodic, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bartlett_window_periodic_out::call(window_length, periodic, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BartlettWindowPeriodicOut(void *p) {
@@ -2526,11 +2534,7 @@ const char *thunk_BatchNorm(void *p) {
 const char *BatchNormBackward(Tensor grad_out, Tensor input, Tensor weight, Tensor running_mean,
     Tensor running_var, Tensor save_mean, Tensor save_var, bool update, double eps,
     const bool *output_mask, Tensor reserve, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::batch_norm_backward::call(in(grad_out, "grad_out"),
-      in(input, "input"), in(weight, "weight"), in_opt(running_mean), in_opt(running_var),
-      in_opt(save_mean), in_opt(save_var), update, eps, bools<3>(output_mask, "output_mask"),
-      in(reserve, "reserve")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_var) && unrecorded(reserve)); auto all = at::_ops::batch_norm_backward::call(in(grad_out, "grad_out"), in(input, "input"), in(weight, "weight"), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_var), update, eps, bools<3>(output_mask, "output_mask"), in(reserve, "reserve")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_BatchNormBackward(void *p) {
@@ -2547,9 +2551,7 @@ const char *thunk_BatchNormBackward(void *p) {
 
 const char *BatchNormBackwardElemt(Tensor grad_out, Tensor input, Tensor mean, Tensor invstd,
     Tensor weight, Tensor sum_dy, Tensor sum_dy_xmu, Tensor count, Tensor *result) {
-  return guard([&] { out(result, at::_ops::batch_norm_backward_elemt::call(in(grad_out, "grad_out"),
-      in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight), in(sum_dy,
-      "sum_dy"), in(sum_dy_xmu, "sum_dy_xmu"), in(count, "count"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(weight) && unrecorded(sum_dy) && unrecorded(sum_dy_xmu) && unrecorded(count)); out(result, at::_ops::batch_norm_backward_elemt::call(in(grad_out, "grad_out"), in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight), in(sum_dy, "sum_dy"), in(sum_dy_xmu, "sum_dy_xmu"), in(count, "count"))); });
 }
 
 const char *thunk_BatchNormBackwardElemt(void *p) {
@@ -2563,10 +2565,7 @@ const char *thunk_BatchNormBackwardElemt(void *p) {
 
 const char *BatchNormBackwardElemtOut(Tensor grad_out, Tensor input, Tensor mean, Tensor invstd,
     Tensor weight, Tensor sum_dy, Tensor sum_dy_xmu, Tensor count, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::batch_norm_backward_elemt_out::call(in(grad_out,
-      "grad_out"), in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight),
-      in(sum_dy, "sum_dy"), in(sum_dy_xmu, "sum_dy_xmu"), in(count, "count"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(weight) && unrecorded(sum_dy) && unrecorded(sum_dy_xmu) && unrecorded(count) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::batch_norm_backward_elemt_out::call(in(grad_out, "grad_out"), in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight), in(sum_dy, "sum_dy"), in(sum_dy_xmu, "sum_dy_xmu"), in(count, "count"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BatchNormBackwardElemtOut(void *p) {
@@ -2579,11 +2578,7 @@ const char *thunk_BatchNormBackwardElemtOut(void *p) {
 const char *BatchNormBackwardReduce(Tensor grad_out, Tensor input, Tensor mean, Tensor invstd,
     Tensor weight, bool input_g, bool weight_g, bool bias_g, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::batch_norm_backward_reduce::call(in(grad_out, "grad_out"),
-      in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight), input_g,
-      weight_g, bias_g); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(weight)); auto all = at::_ops::batch_norm_backward_reduce::call(in(grad_out, "grad_out"), in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight), input_g, weight_g, bias_g); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *thunk_BatchNormBackwardReduce(void *p) {
@@ -2602,12 +2597,7 @@ const char *thunk_BatchNormBackwardReduce(void *p) {
 const char *BatchNormBackwardReduceOut(Tensor grad_out, Tensor input, Tensor mean, Tensor invstd,
     Tensor weight, bool input_g, bool weight_g, bool bias_g, Tensor out0, Tensor out1, Tensor out2,
     Tensor out3, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::batch_norm_backward_reduce_out::call(in(grad_out,
-      "grad_out"), in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight),
-      input_g, weight_g, bias_g, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"),
-      in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3,
-      std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3), c10::autograd_dispatch_keyset); auto all = at::_ops::batch_norm_backward_reduce_out::call(in(grad_out, "grad_out"), in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(weight), input_g, weight_g, bias_g, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *thunk_BatchNormBackwardReduceOut(void *p) {
@@ -2620,8 +2610,7 @@ const char *thunk_BatchNormBackwardReduceOut(void *p) {
 
 const char *BatchNormElemt(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor invstd,
     double eps, Tensor *result) {
-  return guard([&] { out(result, at::_ops::batch_norm_elemt::call(in(input, "input"), in_opt(weight),
-      in_opt(bias), in(mean, "mean"), in(invstd, "invstd"), eps)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(mean) && unrecorded(invstd)); out(result, at::_ops::batch_norm_elemt::call(in(input, "input"), in_opt(weight), in_opt(bias), in(mean, "mean"), in(invstd, "invstd"), eps)); });
 }
 
 const char *thunk_BatchNormElemt(void *p) {
@@ -2635,9 +2624,7 @@ const char *thunk_BatchNormElemt(void *p) {
 
 const char *BatchNormElemtOut(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor invstd,
     double eps, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::batch_norm_elemt_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in(mean, "mean"), in(invstd, "invstd"), eps, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(mean) && unrecorded(invstd) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::batch_norm_elemt_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in(mean, "mean"), in(invstd, "invstd"), eps, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BatchNormElemtOut(void *p) {
@@ -2649,10 +2636,7 @@ const char *thunk_BatchNormElemtOut(void *p) {
 const char *BatchNormGatherStats(Tensor input, Tensor mean, Tensor invstd, Tensor running_mean,
     Tensor running_var, double momentum, double eps, int64_t count, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_gather_stats::call(in(input, "input"), in(mean,
-      "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var), momentum, eps,
-      count); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::batch_norm_gather_stats::call(in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var), momentum, eps, count); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_BatchNormGatherStats(void *p) {
@@ -2668,10 +2652,7 @@ const char *thunk_BatchNormGatherStats(void *p) {
 const char *BatchNormGatherStatsOut(Tensor input, Tensor mean, Tensor invstd, Tensor running_mean,
     Tensor running_var, double momentum, double eps, int64_t count, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_gather_stats_out::call(in(input, "input"),
-      in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var), momentum,
-      eps, count, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::batch_norm_gather_stats_out::call(in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var), momentum, eps, count, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_BatchNormGatherStatsOut(void *p) {
@@ -2684,10 +2665,7 @@ const char *thunk_BatchNormGatherStatsOut(void *p) {
 const char *BatchNormGatherStatsWithCounts(Tensor input, Tensor mean, Tensor invstd,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor counts,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_gather_stats_with_counts::call(in(input,
-      "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var),
-      momentum, eps, in(counts, "counts")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(counts)); auto all = at::_ops::batch_norm_gather_stats_with_counts::call(in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var), momentum, eps, in(counts, "counts")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_BatchNormGatherStatsWithCounts(void *p) {
@@ -2703,10 +2681,7 @@ const char *thunk_BatchNormGatherStatsWithCounts(void *p) {
 const char *BatchNormGatherStatsWithCountsOut(Tensor input, Tensor mean, Tensor invstd,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor counts,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_gather_stats_with_counts_out::call(in(input,
-      "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var),
-      momentum, eps, in(counts, "counts"), in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(mean) && unrecorded(invstd) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(counts) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::batch_norm_gather_stats_with_counts_out::call(in(input, "input"), in(mean, "mean"), in(invstd, "invstd"), in_opt(running_mean), in_opt(running_var), momentum, eps, in(counts, "counts"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_BatchNormGatherStatsWithCountsOut(void *p) {
@@ -2741,28 +2716,17 @@ const char *_BatchNormImplIndexBackward(int64_t impl_index, Tensor input, Tensor
 const char *_BatchNormNoUpdate(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, double momentum, double eps, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_batch_norm_no_update::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), momentum,
-      eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::_batch_norm_no_update::call(in(input, "input"), in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *_BatchNormNoUpdateOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, double momentum, double eps, Tensor out0, Tensor out1, Tensor out2,
     Tensor out3, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_batch_norm_no_update_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), momentum, eps,
-      in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3,
-      "out3")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3,
-      std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3), c10::autograd_dispatch_keyset); auto all = at::_ops::_batch_norm_no_update_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), momentum, eps, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *BatchNormStats(Tensor input, double eps, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_stats::call(in(input, "input"),
-      eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input)); auto all = at::_ops::batch_norm_stats::call(in(input, "input"), eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_BatchNormStats(void *p) {
@@ -2776,9 +2740,7 @@ const char *thunk_BatchNormStats(void *p) {
 
 const char *BatchNormStatsOut(Tensor input, double eps, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_stats_out::call(in(input, "input"), eps,
-      in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::batch_norm_stats_out::call(in(input, "input"), eps, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_BatchNormStatsOut(void *p) {
@@ -2789,9 +2751,7 @@ const char *thunk_BatchNormStatsOut(void *p) {
 
 const char *BatchNormUpdateStats(Tensor input, Tensor running_mean, Tensor running_var,
     double momentum, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_update_stats::call(in(input, "input"),
-      in_opt(running_mean), in_opt(running_var), momentum); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::batch_norm_update_stats::call(in(input, "input"), in_opt(running_mean), in_opt(running_var), momentum); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_BatchNormUpdateStats(void *p) {
@@ -2806,9 +2766,7 @@ const char *thunk_BatchNormUpdateStats(void *p) {
 
 const char *BatchNormUpdateStatsOut(Tensor input, Tensor running_mean, Tensor running_var,
     double momentum, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::batch_norm_update_stats_out::call(in(input, "input"),
-      in_opt(running_mean), in_opt(running_var), momentum, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::batch_norm_update_stats_out::call(in(input, "input"), in_opt(running_mean), in_opt(running_var), momentum, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_BatchNormUpdateStatsOut(void *p) {
@@ -2821,40 +2779,26 @@ const char *thunk_BatchNormUpdateStatsOut(void *p) {
 const char *_BatchNormWithUpdate(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, double momentum, double eps, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_batch_norm_with_update::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var,
-      "running_var"), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::_batch_norm_with_update::call(in(input, "input"), in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var, "running_var"), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *_BatchNormWithUpdateFunctional(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3, Tensor *running_mean_out,
     Tensor *running_var_out) {
-  return guard([&] { auto all = at::_ops::_batch_norm_with_update_functional::call(in(input,
-      "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var,
-      "running_var"), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); out(running_mean_out,
-      std::move(std::get<4>(all))); out(running_var_out, std::move(std::get<5>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::_batch_norm_with_update_functional::call(in(input, "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var, "running_var"), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(running_mean_out, std::move(std::get<4>(all))); out(running_var_out, std::move(std::get<5>(all))); });
 }
 
 const char *_BatchNormWithUpdateOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, double momentum, double eps, Tensor out_, Tensor save_mean,
     Tensor save_invstd, Tensor reserve, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_batch_norm_with_update_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var,
-      "running_var"), momentum, eps, in_mut(out_, "out_"), in_mut(save_mean, "save_mean"),
-      in_mut(save_invstd, "save_invstd"), in_mut(reserve, "reserve")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out_) && unrecorded(save_mean) && unrecorded(save_invstd) && unrecorded(reserve), c10::autograd_dispatch_keyset); auto all = at::_ops::_batch_norm_with_update_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var, "running_var"), momentum, eps, in_mut(out_, "out_"), in_mut(save_mean, "save_mean"), in_mut(save_invstd, "save_invstd"), in_mut(reserve, "reserve")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *Bernoulli(Tensor self, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bernoulli::call(in(self, "self"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bernoulli::call(in(self, "self"), generator_opt(generator))); });
 }
 
 const char *thunk_Bernoulli(void *p) {
@@ -2866,8 +2810,9 @@ const char *thunk_Bernoulli(void *p) {
 }
 
 const char *Bernoulli_(Tensor self, double p, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bernoulli__float::call(in_mut(self, "self"), p,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bernoulli__float::call(in_mut(self, "self"), p, generator_opt(generator))); });
 }
 
 const char *thunk_Bernoulli_(void *p) {
@@ -2878,8 +2823,9 @@ const char *thunk_Bernoulli_(void *p) {
 
 const char *BernoulliFloatOut(Tensor self, double p, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bernoulli_float_out::call(in(self, "self"), p,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::bernoulli_float_out::call(in(self,
+      "self"), p, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BernoulliFloatOut(void *p) {
@@ -2889,8 +2835,9 @@ const char *thunk_BernoulliFloatOut(void *p) {
 }
 
 const char *BernoulliOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bernoulli_out::call(in(self, "self"),
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::bernoulli_out::call(in(self,
+      "self"), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BernoulliOut(void *p) {
@@ -2900,8 +2847,8 @@ const char *thunk_BernoulliOut(void *p) {
 }
 
 const char *BernoulliP(Tensor self, double p, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bernoulli_p::call(in(self, "self"), p,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bernoulli_p::call(in(self, "self"), p, generator_opt(generator))); });
 }
 
 const char *thunk_BernoulliP(void *p) {
@@ -2913,8 +2860,8 @@ const char *thunk_BernoulliP(void *p) {
 }
 
 const char *BernoulliTensor(Tensor self, Tensor p, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bernoulli_Tensor::call(in(self, "self"), in(p, "p"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(p)); out(result,
+      at::_ops::bernoulli_Tensor::call(in(self, "self"), in(p, "p"), generator_opt(generator))); });
 }
 
 const char *thunk_BernoulliTensor(void *p) {
@@ -2926,8 +2873,10 @@ const char *thunk_BernoulliTensor(void *p) {
 }
 
 const char *BernoulliTensor_(Tensor self, Tensor p, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bernoulli__Tensor::call(in_mut(self, "self"), in(p,
-      "p"), generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(p),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bernoulli__Tensor::call(in_mut(self, "self"), in(p, "p"),
+      generator_opt(generator))); });
 }
 
 const char *thunk_BernoulliTensor_(void *p) {
@@ -2938,8 +2887,10 @@ const char *thunk_BernoulliTensor_(void *p) {
 
 const char *BernoulliTensorOut(Tensor self, Tensor p, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bernoulli_Tensor_out::call(in(self, "self"), in(p,
-      "p"), generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(p) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bernoulli_Tensor_out::call(in(self, "self"), in(p, "p"), generator_opt(generator),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BernoulliTensorOut(void *p) {
@@ -2963,8 +2914,7 @@ const char *thunk_Bilinear(void *p) {
 
 const char *BinaryCrossEntropy(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::binary_cross_entropy::call(in(self, "self"), in(target,
-      "target"), in_opt(weight), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight)); out(result, at::_ops::binary_cross_entropy::call(in(self, "self"), in(target, "target"), in_opt(weight), reduction)); });
 }
 
 const char *thunk_BinaryCrossEntropy(void *p) {
@@ -2978,8 +2928,7 @@ const char *thunk_BinaryCrossEntropy(void *p) {
 
 const char *BinaryCrossEntropyBackward(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::binary_cross_entropy_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight)); out(result, at::_ops::binary_cross_entropy_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction)); });
 }
 
 const char *thunk_BinaryCrossEntropyBackward(void *p) {
@@ -2993,10 +2942,7 @@ const char *thunk_BinaryCrossEntropyBackward(void *p) {
 
 const char *BinaryCrossEntropyBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::binary_cross_entropy_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), in_opt(weight), reduction, in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::binary_cross_entropy_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_BinaryCrossEntropyBackwardGradInput(void *p) {
@@ -3008,8 +2954,7 @@ const char *thunk_BinaryCrossEntropyBackwardGradInput(void *p) {
 
 const char *BinaryCrossEntropyOut(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::binary_cross_entropy_out::call(in(self, "self"),
-      in(target, "target"), in_opt(weight), reduction, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::binary_cross_entropy_out::call(in(self, "self"), in(target, "target"), in_opt(weight), reduction, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BinaryCrossEntropyOut(void *p) {
@@ -3020,8 +2965,7 @@ const char *thunk_BinaryCrossEntropyOut(void *p) {
 
 const char *BinaryCrossEntropyWithLogits(Tensor self, Tensor target, Tensor weight,
     Tensor pos_weight, int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::binary_cross_entropy_with_logits::call(in(self, "self"),
-      in(target, "target"), in_opt(weight), in_opt(pos_weight), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(pos_weight)); out(result, at::_ops::binary_cross_entropy_with_logits::call(in(self, "self"), in(target, "target"), in_opt(weight), in_opt(pos_weight), reduction)); });
 }
 
 const char *thunk_BinaryCrossEntropyWithLogits(void *p) {
@@ -3035,9 +2979,7 @@ const char *thunk_BinaryCrossEntropyWithLogits(void *p) {
 
 const char *BinaryCrossEntropyWithLogitsOut(Tensor self, Tensor target, Tensor weight,
     Tensor pos_weight, int64_t reduction, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::binary_cross_entropy_with_logits_out::call(in(self,
-      "self"), in(target, "target"), in_opt(weight), in_opt(pos_weight), reduction, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(pos_weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::binary_cross_entropy_with_logits_out::call(in(self, "self"), in(target, "target"), in_opt(weight), in_opt(pos_weight), reduction, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BinaryCrossEntropyWithLogitsOut(void *p) {
@@ -3048,8 +2990,8 @@ const char *thunk_BinaryCrossEntropyWithLogitsOut(void *p) {
 }
 
 const char *BinCount(Tensor self, Tensor weights, int64_t minlength, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bincount::call(in(self, "self"), in_opt(weights),
-      c10::SymInt(minlength))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weights)); out(result,
+      at::_ops::bincount::call(in(self, "self"), in_opt(weights), c10::SymInt(minlength))); });
 }
 
 const char *thunk_BinCount(void *p) {
@@ -3062,8 +3004,7 @@ const char *thunk_BinCount(void *p) {
 
 const char *BinCountOut(Tensor self, Tensor weights, int64_t minlength, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bincount_out::call(in(self, "self"), in_opt(weights),
-      c10::SymInt(minlength), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weights) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bincount_out::call(in(self, "self"), in_opt(weights), c10::SymInt(minlength), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BinCountOut(void *p) {
@@ -3073,8 +3014,8 @@ const char *thunk_BinCountOut(void *p) {
 }
 
 const char *Binomial(Tensor count, Tensor prob, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::binomial::call(in(count, "count"), in(prob, "prob"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(count) && unrecorded(prob)); out(result,
+      at::_ops::binomial::call(in(count, "count"), in(prob, "prob"), generator_opt(generator))); });
 }
 
 const char *thunk_Binomial(void *p) {
@@ -3087,8 +3028,7 @@ const char *thunk_Binomial(void *p) {
 
 const char *BinomialOut(Tensor count, Tensor prob, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::binomial_out::call(in(count, "count"), in(prob,
-      "prob"), generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(count) && unrecorded(prob) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::binomial_out::call(in(count, "count"), in(prob, "prob"), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BinomialOut(void *p) {
@@ -3098,8 +3038,8 @@ const char *thunk_BinomialOut(void *p) {
 }
 
 const char *BitwiseAnd(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_and_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::bitwise_and_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseAnd(void *p) {
@@ -3111,8 +3051,9 @@ const char *thunk_BitwiseAnd(void *p) {
 }
 
 const char *BitwiseAnd_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_and__Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_and__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseAnd_(void *p) {
@@ -3122,8 +3063,7 @@ const char *thunk_BitwiseAnd_(void *p) {
 }
 
 const char *BitwiseAndOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_and_Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_and_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseAndOut(void *p) {
@@ -3133,8 +3073,8 @@ const char *thunk_BitwiseAndOut(void *p) {
 }
 
 const char *BitwiseAndScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_and_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bitwise_and_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseAndScalar(void *p) {
@@ -3146,8 +3086,9 @@ const char *thunk_BitwiseAndScalar(void *p) {
 }
 
 const char *BitwiseAndScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_and__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_and__Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseAndScalar_(void *p) {
@@ -3157,8 +3098,10 @@ const char *thunk_BitwiseAndScalar_(void *p) {
 }
 
 const char *BitwiseAndScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_and_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_and_Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BitwiseAndScalarOut(void *p) {
@@ -3168,8 +3111,8 @@ const char *thunk_BitwiseAndScalarOut(void *p) {
 }
 
 const char *BitwiseAndScalarTensor(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_and_Scalar_Tensor::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::bitwise_and_Scalar_Tensor::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseAndScalarTensor(void *p) {
@@ -3181,8 +3124,10 @@ const char *thunk_BitwiseAndScalarTensor(void *p) {
 }
 
 const char *BitwiseAndScalarTensorOut(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_and_Scalar_Tensor_out::call(scalar(self),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_and_Scalar_Tensor_out::call(scalar(self), in(other, "other"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BitwiseAndScalarTensorOut(void *p) {
@@ -3192,8 +3137,8 @@ const char *thunk_BitwiseAndScalarTensorOut(void *p) {
 }
 
 const char *BitwiseLeftShift(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_left_shift_Tensor::call(in(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::bitwise_left_shift_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseLeftShift(void *p) {
@@ -3205,8 +3150,9 @@ const char *thunk_BitwiseLeftShift(void *p) {
 }
 
 const char *BitwiseLeftShift_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_left_shift__Tensor::call(in_mut(self,
-      "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_left_shift__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseLeftShift_(void *p) {
@@ -3216,8 +3162,7 @@ const char *thunk_BitwiseLeftShift_(void *p) {
 }
 
 const char *BitwiseLeftShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_left_shift_Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_left_shift_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseLeftShiftOut(void *p) {
@@ -3227,8 +3172,8 @@ const char *thunk_BitwiseLeftShiftOut(void *p) {
 }
 
 const char *BitwiseLeftShiftScalarTensor(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_left_shift_Scalar_Tensor::call(scalar(self),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::bitwise_left_shift_Scalar_Tensor::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseLeftShiftScalarTensor(void *p) {
@@ -3241,7 +3186,8 @@ const char *thunk_BitwiseLeftShiftScalarTensor(void *p) {
 
 const char *BitwiseLeftShiftScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::bitwise_left_shift_Scalar_Tensor_out::call(scalar(self), in(other, "other"),
       in_mut(out_, "out_"))); });
 }
@@ -3253,8 +3199,8 @@ const char *thunk_BitwiseLeftShiftScalarTensorOut(void *p) {
 }
 
 const char *BitwiseLeftShiftTensorScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_left_shift_Tensor_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bitwise_left_shift_Tensor_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseLeftShiftTensorScalar(void *p) {
@@ -3266,8 +3212,9 @@ const char *thunk_BitwiseLeftShiftTensorScalar(void *p) {
 }
 
 const char *BitwiseLeftShiftTensorScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_left_shift__Tensor_Scalar::call(in_mut(self,
-      "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_left_shift__Tensor_Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseLeftShiftTensorScalar_(void *p) {
@@ -3278,8 +3225,10 @@ const char *thunk_BitwiseLeftShiftTensorScalar_(void *p) {
 
 const char *BitwiseLeftShiftTensorScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_left_shift_Tensor_Scalar_out::call(in(self,
-      "self"), scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_left_shift_Tensor_Scalar_out::call(in(self, "self"), scalar(other),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseLeftShiftTensorScalarOut(void *p) {
@@ -3289,7 +3238,8 @@ const char *thunk_BitwiseLeftShiftTensorScalarOut(void *p) {
 }
 
 const char *BitwiseNot(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_not::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bitwise_not::call(in(self, "self"))); });
 }
 
 const char *thunk_BitwiseNot(void *p) {
@@ -3301,7 +3251,9 @@ const char *thunk_BitwiseNot(void *p) {
 }
 
 const char *BitwiseNot_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_not_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_not_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_BitwiseNot_(void *p) {
@@ -3311,8 +3263,9 @@ const char *thunk_BitwiseNot_(void *p) {
 }
 
 const char *BitwiseNotOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_not_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_not_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseNotOut(void *p) {
@@ -3322,8 +3275,8 @@ const char *thunk_BitwiseNotOut(void *p) {
 }
 
 const char *BitwiseOr(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_or_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::bitwise_or_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseOr(void *p) {
@@ -3335,8 +3288,9 @@ const char *thunk_BitwiseOr(void *p) {
 }
 
 const char *BitwiseOr_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_or__Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_or__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseOr_(void *p) {
@@ -3346,8 +3300,7 @@ const char *thunk_BitwiseOr_(void *p) {
 }
 
 const char *BitwiseOrOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_or_Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_or_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseOrOut(void *p) {
@@ -3357,8 +3310,8 @@ const char *thunk_BitwiseOrOut(void *p) {
 }
 
 const char *BitwiseOrScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_or_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bitwise_or_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseOrScalar(void *p) {
@@ -3370,8 +3323,9 @@ const char *thunk_BitwiseOrScalar(void *p) {
 }
 
 const char *BitwiseOrScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_or__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_or__Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseOrScalar_(void *p) {
@@ -3381,8 +3335,10 @@ const char *thunk_BitwiseOrScalar_(void *p) {
 }
 
 const char *BitwiseOrScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_or_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_or_Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BitwiseOrScalarOut(void *p) {
@@ -3392,8 +3348,8 @@ const char *thunk_BitwiseOrScalarOut(void *p) {
 }
 
 const char *BitwiseOrScalarTensor(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_or_Scalar_Tensor::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::bitwise_or_Scalar_Tensor::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseOrScalarTensor(void *p) {
@@ -3405,8 +3361,10 @@ const char *thunk_BitwiseOrScalarTensor(void *p) {
 }
 
 const char *BitwiseOrScalarTensorOut(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_or_Scalar_Tensor_out::call(scalar(self),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_or_Scalar_Tensor_out::call(scalar(self), in(other, "other"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BitwiseOrScalarTensorOut(void *p) {
@@ -3416,8 +3374,8 @@ const char *thunk_BitwiseOrScalarTensorOut(void *p) {
 }
 
 const char *BitwiseRightShift(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_right_shift_Tensor::call(in(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::bitwise_right_shift_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseRightShift(void *p) {
@@ -3429,8 +3387,9 @@ const char *thunk_BitwiseRightShift(void *p) {
 }
 
 const char *BitwiseRightShift_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_right_shift__Tensor::call(in_mut(self,
-      "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_right_shift__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseRightShift_(void *p) {
@@ -3440,8 +3399,7 @@ const char *thunk_BitwiseRightShift_(void *p) {
 }
 
 const char *BitwiseRightShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_right_shift_Tensor_out::call(in(self,
-      "self"), in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_right_shift_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseRightShiftOut(void *p) {
@@ -3451,8 +3409,8 @@ const char *thunk_BitwiseRightShiftOut(void *p) {
 }
 
 const char *BitwiseRightShiftScalarTensor(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_right_shift_Scalar_Tensor::call(scalar(self),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::bitwise_right_shift_Scalar_Tensor::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseRightShiftScalarTensor(void *p) {
@@ -3465,7 +3423,8 @@ const char *thunk_BitwiseRightShiftScalarTensor(void *p) {
 
 const char *BitwiseRightShiftScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::bitwise_right_shift_Scalar_Tensor_out::call(scalar(self), in(other, "other"),
       in_mut(out_, "out_"))); });
 }
@@ -3477,8 +3436,8 @@ const char *thunk_BitwiseRightShiftScalarTensorOut(void *p) {
 }
 
 const char *BitwiseRightShiftTensorScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_right_shift_Tensor_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bitwise_right_shift_Tensor_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseRightShiftTensorScalar(void *p) {
@@ -3490,8 +3449,9 @@ const char *thunk_BitwiseRightShiftTensorScalar(void *p) {
 }
 
 const char *BitwiseRightShiftTensorScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_right_shift__Tensor_Scalar::call(in_mut(self,
-      "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_right_shift__Tensor_Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseRightShiftTensorScalar_(void *p) {
@@ -3502,8 +3462,10 @@ const char *thunk_BitwiseRightShiftTensorScalar_(void *p) {
 
 const char *BitwiseRightShiftTensorScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_right_shift_Tensor_Scalar_out::call(in(self,
-      "self"), scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_right_shift_Tensor_Scalar_out::call(in(self, "self"), scalar(other),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseRightShiftTensorScalarOut(void *p) {
@@ -3513,8 +3475,8 @@ const char *thunk_BitwiseRightShiftTensorScalarOut(void *p) {
 }
 
 const char *BitwiseXor(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_xor_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::bitwise_xor_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseXor(void *p) {
@@ -3526,8 +3488,9 @@ const char *thunk_BitwiseXor(void *p) {
 }
 
 const char *BitwiseXor_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_xor__Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_xor__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseXor_(void *p) {
@@ -3537,8 +3500,7 @@ const char *thunk_BitwiseXor_(void *p) {
 }
 
 const char *BitwiseXorOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_xor_Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bitwise_xor_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BitwiseXorOut(void *p) {
@@ -3548,8 +3510,8 @@ const char *thunk_BitwiseXorOut(void *p) {
 }
 
 const char *BitwiseXorScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_xor_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::bitwise_xor_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseXorScalar(void *p) {
@@ -3561,8 +3523,9 @@ const char *thunk_BitwiseXorScalar(void *p) {
 }
 
 const char *BitwiseXorScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_xor__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_xor__Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_BitwiseXorScalar_(void *p) {
@@ -3572,8 +3535,10 @@ const char *thunk_BitwiseXorScalar_(void *p) {
 }
 
 const char *BitwiseXorScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_xor_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_xor_Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BitwiseXorScalarOut(void *p) {
@@ -3583,8 +3548,8 @@ const char *thunk_BitwiseXorScalarOut(void *p) {
 }
 
 const char *BitwiseXorScalarTensor(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bitwise_xor_Scalar_Tensor::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::bitwise_xor_Scalar_Tensor::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_BitwiseXorScalarTensor(void *p) {
@@ -3596,8 +3561,10 @@ const char *thunk_BitwiseXorScalarTensor(void *p) {
 }
 
 const char *BitwiseXorScalarTensorOut(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bitwise_xor_Scalar_Tensor_out::call(scalar(self),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bitwise_xor_Scalar_Tensor_out::call(scalar(self), in(other, "other"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BitwiseXorScalarTensorOut(void *p) {
@@ -3608,8 +3575,9 @@ const char *thunk_BitwiseXorScalarTensorOut(void *p) {
 
 const char *BlackmanWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::blackman_window::call(window_length, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::blackman_window::call(window_length, dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_BlackmanWindow(void *p) {
@@ -3624,8 +3592,9 @@ const char *thunk_BlackmanWindow(void *p) {
 }
 
 const char *BlackmanWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::blackman_window_out::call(window_length, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::blackman_window_out::call(window_length, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BlackmanWindowOut(void *p) {
@@ -3636,8 +3605,9 @@ const char *thunk_BlackmanWindowOut(void *p) {
 
 const char *BlackmanWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::blackman_window_periodic::call(window_length, periodic,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::blackman_window_periodic::call(window_length, periodic, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_BlackmanWindowPeriodic(void *p) {
@@ -3653,8 +3623,10 @@ const char *thunk_BlackmanWindowPeriodic(void *p) {
 
 const char *BlackmanWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::blackman_window_periodic_out::call(window_length,
-      periodic, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::blackman_window_periodic_out::call(window_length, periodic, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BlackmanWindowPeriodicOut(void *p) {
@@ -3664,8 +3636,8 @@ const char *thunk_BlackmanWindowPeriodicOut(void *p) {
 }
 
 const char *BlockDiag(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::block_diag::call(in_list(tensors, tensors_len,
-      "tensors"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len)); out(result,
+      at::_ops::block_diag::call(in_list(tensors, tensors_len, "tensors"))); });
 }
 
 const char *thunk_BlockDiag(void *p) {
@@ -3677,8 +3649,10 @@ const char *thunk_BlockDiag(void *p) {
 }
 
 const char *BlockDiagOut(const Tensor *tensors, int64_t tensors_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::block_diag_out::call(in_list(tensors, tensors_len,
-      "tensors"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::block_diag_out::call(in_list(tensors, tensors_len, "tensors"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_BlockDiagOut(void *p) {
@@ -3688,7 +3662,8 @@ const char *thunk_BlockDiagOut(void *p) {
 }
 
 const char *BMM(Tensor self, Tensor mat2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bmm::call(in(self, "self"), in(mat2, "mat2"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2)); out(result,
+      at::_ops::bmm::call(in(self, "self"), in(mat2, "mat2"))); });
 }
 
 const char *thunk_BMM(void *p) {
@@ -3700,8 +3675,8 @@ const char *thunk_BMM(void *p) {
 }
 
 const char *BMMDType(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bmm_dtype::call(in(self, "self"), in(mat2, "mat2"),
-      dtype(out_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2)); out(result,
+      at::_ops::bmm_dtype::call(in(self, "self"), in(mat2, "mat2"), dtype(out_dtype))); });
 }
 
 const char *thunk_BMMDType(void *p) {
@@ -3714,8 +3689,7 @@ const char *thunk_BMMDType(void *p) {
 
 const char *BMMDTypeOut(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bmm_dtype_out::call(in(self, "self"), in(mat2,
-      "mat2"), dtype(out_dtype), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bmm_dtype_out::call(in(self, "self"), in(mat2, "mat2"), dtype(out_dtype), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BMMDTypeOut(void *p) {
@@ -3725,8 +3699,7 @@ const char *thunk_BMMDTypeOut(void *p) {
 }
 
 const char *BMMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bmm_out::call(in(self, "self"), in(mat2, "mat2"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bmm_out::call(in(self, "self"), in(mat2, "mat2"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BMMOut(void *p) {
@@ -3765,8 +3738,7 @@ const char *thunk_BroadcastTo(void *p) {
 }
 
 const char *Bucketize(Tensor self, Tensor boundaries, bool out_int32, bool right, Tensor *result) {
-  return guard([&] { out(result, at::_ops::bucketize_Tensor::call(in(self, "self"), in(boundaries,
-      "boundaries"), out_int32, right)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(boundaries)); out(result, at::_ops::bucketize_Tensor::call(in(self, "self"), in(boundaries, "boundaries"), out_int32, right)); });
 }
 
 const char *thunk_Bucketize(void *p) {
@@ -3780,8 +3752,7 @@ const char *thunk_Bucketize(void *p) {
 
 const char *BucketizeOut(Tensor self, Tensor boundaries, bool out_int32, bool right, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bucketize_Tensor_out::call(in(self, "self"),
-      in(boundaries, "boundaries"), out_int32, right, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(boundaries) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::bucketize_Tensor_out::call(in(self, "self"), in(boundaries, "boundaries"), out_int32, right, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BucketizeOut(void *p) {
@@ -3792,8 +3763,9 @@ const char *thunk_BucketizeOut(void *p) {
 
 const char *BucketizeScalar(Scalar self, Tensor boundaries, bool out_int32, bool right,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::bucketize_Scalar::call(scalar(self), in(boundaries,
-      "boundaries"), out_int32, right)); });
+  return guard([&] { const BelowAutograd below(unrecorded(boundaries)); out(result,
+      at::_ops::bucketize_Scalar::call(scalar(self), in(boundaries, "boundaries"), out_int32,
+      right)); });
 }
 
 const char *thunk_BucketizeScalar(void *p) {
@@ -3807,8 +3779,10 @@ const char *thunk_BucketizeScalar(void *p) {
 
 const char *BucketizeScalarOut(Scalar self, Tensor boundaries, bool out_int32, bool right,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::bucketize_Scalar_out::call(scalar(self),
-      in(boundaries, "boundaries"), out_int32, right, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(boundaries) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::bucketize_Scalar_out::call(scalar(self), in(boundaries, "boundaries"), out_int32,
+      right, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_BucketizeScalarOut(void *p) {
@@ -3876,8 +3850,8 @@ const char *_CastShort(Tensor self, bool non_blocking, Tensor *result) {
 }
 
 const char *Cat(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cat::call(in_list(tensors, tensors_len, "tensors"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len)); out(result,
+      at::_ops::cat::call(in_list(tensors, tensors_len, "tensors"), dim)); });
 }
 
 const char *thunk_Cat(void *p) {
@@ -3890,8 +3864,9 @@ const char *thunk_Cat(void *p) {
 
 const char *CatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cat_out::call(in_list(tensors, tensors_len,
-      "tensors"), dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cat_out::call(in_list(tensors,
+      tensors_len, "tensors"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CatOut(void *p) {
@@ -3901,8 +3876,8 @@ const char *thunk_CatOut(void *p) {
 }
 
 const char *Cauchy(Tensor self, double median, double sigma, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cauchy::call(in(self, "self"), median, sigma,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::cauchy::call(in(self, "self"), median, sigma, generator_opt(generator))); });
 }
 
 const char *thunk_Cauchy(void *p) {
@@ -3914,8 +3889,9 @@ const char *thunk_Cauchy(void *p) {
 }
 
 const char *Cauchy_(Tensor self, double median, double sigma, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cauchy_::call(in_mut(self, "self"), median, sigma,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cauchy_::call(in_mut(self,
+      "self"), median, sigma, generator_opt(generator))); });
 }
 
 const char *thunk_Cauchy_(void *p) {
@@ -3926,8 +3902,9 @@ const char *thunk_Cauchy_(void *p) {
 
 const char *CauchyOut(Tensor self, double median, double sigma, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cauchy_out::call(in(self, "self"), median, sigma,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cauchy_out::call(in(self, "self"),
+      median, sigma, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CauchyOut(void *p) {
@@ -3937,7 +3914,9 @@ const char *thunk_CauchyOut(void *p) {
 }
 
 const char *CcolIndices(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ccol_indices::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::ccol_indices::call(in(self,
+      "self"))); });
 }
 
 const char *thunk_CcolIndices(void *p) {
@@ -3949,7 +3928,8 @@ const char *thunk_CcolIndices(void *p) {
 }
 
 const char *CcolIndicesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ccol_indices_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::ccol_indices_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_CcolIndicesCopy(void *p) {
@@ -3961,8 +3941,9 @@ const char *thunk_CcolIndicesCopy(void *p) {
 }
 
 const char *CcolIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ccol_indices_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::ccol_indices_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CcolIndicesCopyOut(void *p) {
@@ -3986,30 +3967,30 @@ const char *thunk_CDist(void *p) {
 
 const char *_CDistBackward(Tensor grad_output, Tensor x1, Tensor x2, double p, Tensor cdist,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cdist_backward::call(in(grad_output, "grad_output"),
-      in(x1, "x1"), in(x2, "x2"), p, in(cdist, "cdist"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(x1) && unrecorded(x2) && unrecorded(cdist)); out(result, at::_ops::_cdist_backward::call(in(grad_output, "grad_output"), in(x1, "x1"), in(x2, "x2"), p, in(cdist, "cdist"))); });
 }
 
 const char *_CDistBackwardOut(Tensor grad_output, Tensor x1, Tensor x2, double p, Tensor cdist,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_cdist_backward_out::call(in(grad_output,
-      "grad_output"), in(x1, "x1"), in(x2, "x2"), p, in(cdist, "cdist"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(x1) && unrecorded(x2) && unrecorded(cdist) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_cdist_backward_out::call(in(grad_output, "grad_output"), in(x1, "x1"), in(x2, "x2"), p, in(cdist, "cdist"), in_mut(out_, "out_"))); });
 }
 
 const char *_CDistForward(Tensor x1, Tensor x2, double p, const int64_t *compute_mode,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cdist_forward::call(in(x1, "x1"), in(x2, "x2"), p,
-      opt(compute_mode))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x1) && unrecorded(x2)); out(result,
+      at::_ops::_cdist_forward::call(in(x1, "x1"), in(x2, "x2"), p, opt(compute_mode))); });
 }
 
 const char *_CDistForwardOut(Tensor x1, Tensor x2, double p, const int64_t *compute_mode,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_cdist_forward_out::call(in(x1, "x1"), in(x2, "x2"),
-      p, opt(compute_mode), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x1) && unrecorded(x2) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_cdist_forward_out::call(in(x1,
+      "x1"), in(x2, "x2"), p, opt(compute_mode), in_mut(out_, "out_"))); });
 }
 
 const char *Ceil(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ceil::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::ceil::call(in(self, "self"))); });
 }
 
 const char *thunk_Ceil(void *p) {
@@ -4021,7 +4002,9 @@ const char *thunk_Ceil(void *p) {
 }
 
 const char *Ceil_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ceil_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ceil_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Ceil_(void *p) {
@@ -4031,8 +4014,9 @@ const char *thunk_Ceil_(void *p) {
 }
 
 const char *CeilOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ceil_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ceil_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CeilOut(void *p) {
@@ -4042,7 +4026,8 @@ const char *thunk_CeilOut(void *p) {
 }
 
 const char *CELU(Tensor self, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::celu::call(in(self, "self"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::celu::call(in(self, "self"), scalar(alpha))); });
 }
 
 const char *thunk_CELU(void *p) {
@@ -4054,7 +4039,9 @@ const char *thunk_CELU(void *p) {
 }
 
 const char *CELU_(Tensor self, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::celu_::call(in_mut(self, "self"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::celu_::call(in_mut(self, "self"),
+      scalar(alpha))); });
 }
 
 const char *thunk_CELU_(void *p) {
@@ -4064,8 +4051,9 @@ const char *thunk_CELU_(void *p) {
 }
 
 const char *CELUOut(Tensor self, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::celu_out::call(in(self, "self"), scalar(alpha),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::celu_out::call(in(self, "self"),
+      scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CELUOut(void *p) {
@@ -4113,8 +4101,8 @@ const char *thunk_CHalf(void *p) {
 }
 
 const char *ChannelShuffle(Tensor self, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::channel_shuffle::call(in(self, "self"),
-      c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::channel_shuffle::call(in(self, "self"), c10::SymInt(groups))); });
 }
 
 const char *thunk_ChannelShuffle(void *p) {
@@ -4126,8 +4114,9 @@ const char *thunk_ChannelShuffle(void *p) {
 }
 
 const char *ChannelShuffleOut(Tensor self, int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::channel_shuffle_out::call(in(self, "self"),
-      c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::channel_shuffle_out::call(in(self,
+      "self"), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ChannelShuffleOut(void *p) {
@@ -4137,7 +4126,8 @@ const char *thunk_ChannelShuffleOut(void *p) {
 }
 
 const char *CholeskyInverse(Tensor self, bool upper, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cholesky_inverse::call(in(self, "self"), upper)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::cholesky_inverse::call(in(self, "self"), upper)); });
 }
 
 const char *thunk_CholeskyInverse(void *p) {
@@ -4149,8 +4139,9 @@ const char *thunk_CholeskyInverse(void *p) {
 }
 
 const char *CholeskyInverseOut(Tensor self, bool upper, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cholesky_inverse_out::call(in(self, "self"), upper,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::cholesky_inverse_out::call(in(self, "self"), upper, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CholeskyInverseOut(void *p) {
@@ -4160,8 +4151,8 @@ const char *thunk_CholeskyInverseOut(void *p) {
 }
 
 const char *CholeskySolve(Tensor self, Tensor input2, bool upper, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cholesky_solve::call(in(self, "self"), in(input2,
-      "input2"), upper)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(input2)); out(result,
+      at::_ops::cholesky_solve::call(in(self, "self"), in(input2, "input2"), upper)); });
 }
 
 const char *thunk_CholeskySolve(void *p) {
@@ -4173,19 +4164,20 @@ const char *thunk_CholeskySolve(void *p) {
 }
 
 const char *_CholeskySolveHelper(Tensor self, Tensor A, bool upper, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cholesky_solve_helper::call(in(self, "self"), in(A, "A"),
-      upper)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(A)); out(result,
+      at::_ops::_cholesky_solve_helper::call(in(self, "self"), in(A, "A"), upper)); });
 }
 
 const char *_CholeskySolveHelperOut(Tensor self, Tensor A, bool upper, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_cholesky_solve_helper_out::call(in(self, "self"),
-      in(A, "A"), upper, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(A) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_cholesky_solve_helper_out::call(in(self, "self"), in(A, "A"), upper, in_mut(out_,
+      "out_"))); });
 }
 
 const char *CholeskySolveOut(Tensor self, Tensor input2, bool upper, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cholesky_solve_out::call(in(self, "self"), in(input2,
-      "input2"), upper, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(input2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::cholesky_solve_out::call(in(self, "self"), in(input2, "input2"), upper, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CholeskySolveOut(void *p) {
@@ -4234,19 +4226,21 @@ const char *thunk_Chunk(void *p) {
 
 const char *_ChunkCat(const Tensor *tensors, int64_t tensors_len, int64_t dim, int64_t num_chunks,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_chunk_cat::call(in_list(tensors, tensors_len, "tensors"),
-      dim, num_chunks)); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len)); out(result,
+      at::_ops::_chunk_cat::call(in_list(tensors, tensors_len, "tensors"), dim, num_chunks)); });
 }
 
 const char *_ChunkCatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     int64_t num_chunks, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_chunk_cat_out::call(in_list(tensors, tensors_len,
-      "tensors"), dim, num_chunks, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_chunk_cat_out::call(in_list(tensors, tensors_len, "tensors"), dim, num_chunks,
+      in_mut(out_, "out_"))); });
 }
 
 const char *Clamp(Tensor self, const Scalar *min, const Scalar *max, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clamp::call(in(self, "self"), scalar_opt(min),
-      scalar_opt(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::clamp::call(in(self, "self"), scalar_opt(min), scalar_opt(max))); });
 }
 
 const char *thunk_Clamp(void *p) {
@@ -4259,8 +4253,9 @@ const char *thunk_Clamp(void *p) {
 }
 
 const char *Clamp_(Tensor self, const Scalar *min, const Scalar *max, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_::call(in_mut(self, "self"), scalar_opt(min),
-      scalar_opt(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_::call(in_mut(self, "self"),
+      scalar_opt(min), scalar_opt(max))); });
 }
 
 const char *thunk_Clamp_(void *p) {
@@ -4271,7 +4266,8 @@ const char *thunk_Clamp_(void *p) {
 }
 
 const char *ClampMax(Tensor self, Scalar max, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clamp_max::call(in(self, "self"), scalar(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::clamp_max::call(in(self, "self"), scalar(max))); });
 }
 
 const char *thunk_ClampMax(void *p) {
@@ -4283,8 +4279,9 @@ const char *thunk_ClampMax(void *p) {
 }
 
 const char *ClampMax_(Tensor self, Scalar max, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_max_::call(in_mut(self, "self"),
-      scalar(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_max_::call(in_mut(self,
+      "self"), scalar(max))); });
 }
 
 const char *thunk_ClampMax_(void *p) {
@@ -4294,8 +4291,9 @@ const char *thunk_ClampMax_(void *p) {
 }
 
 const char *ClampMaxOut(Tensor self, Scalar max, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_max_out::call(in(self, "self"), scalar(max),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_max_out::call(in(self,
+      "self"), scalar(max), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ClampMaxOut(void *p) {
@@ -4305,8 +4303,8 @@ const char *thunk_ClampMaxOut(void *p) {
 }
 
 const char *ClampMaxTensor(Tensor self, Tensor max, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clamp_max_Tensor::call(in(self, "self"), in(max,
-      "max"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(max)); out(result,
+      at::_ops::clamp_max_Tensor::call(in(self, "self"), in(max, "max"))); });
 }
 
 const char *thunk_ClampMaxTensor(void *p) {
@@ -4318,8 +4316,9 @@ const char *thunk_ClampMaxTensor(void *p) {
 }
 
 const char *ClampMaxTensor_(Tensor self, Tensor max, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_max__Tensor::call(in_mut(self, "self"), in(max,
-      "max"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(max),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::clamp_max__Tensor::call(in_mut(self, "self"), in(max, "max"))); });
 }
 
 const char *thunk_ClampMaxTensor_(void *p) {
@@ -4329,8 +4328,7 @@ const char *thunk_ClampMaxTensor_(void *p) {
 }
 
 const char *ClampMaxTensorOut(Tensor self, Tensor max, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_max_Tensor_out::call(in(self, "self"), in(max,
-      "max"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(max) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_max_Tensor_out::call(in(self, "self"), in(max, "max"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ClampMaxTensorOut(void *p) {
@@ -4340,7 +4338,8 @@ const char *thunk_ClampMaxTensorOut(void *p) {
 }
 
 const char *ClampMin(Tensor self, Scalar min, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clamp_min::call(in(self, "self"), scalar(min))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::clamp_min::call(in(self, "self"), scalar(min))); });
 }
 
 const char *thunk_ClampMin(void *p) {
@@ -4352,8 +4351,9 @@ const char *thunk_ClampMin(void *p) {
 }
 
 const char *ClampMin_(Tensor self, Scalar min, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_min_::call(in_mut(self, "self"),
-      scalar(min))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_min_::call(in_mut(self,
+      "self"), scalar(min))); });
 }
 
 const char *thunk_ClampMin_(void *p) {
@@ -4363,8 +4363,9 @@ const char *thunk_ClampMin_(void *p) {
 }
 
 const char *ClampMinOut(Tensor self, Scalar min, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_min_out::call(in(self, "self"), scalar(min),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_min_out::call(in(self,
+      "self"), scalar(min), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ClampMinOut(void *p) {
@@ -4374,8 +4375,8 @@ const char *thunk_ClampMinOut(void *p) {
 }
 
 const char *ClampMinTensor(Tensor self, Tensor min, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clamp_min_Tensor::call(in(self, "self"), in(min,
-      "min"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min)); out(result,
+      at::_ops::clamp_min_Tensor::call(in(self, "self"), in(min, "min"))); });
 }
 
 const char *thunk_ClampMinTensor(void *p) {
@@ -4387,8 +4388,9 @@ const char *thunk_ClampMinTensor(void *p) {
 }
 
 const char *ClampMinTensor_(Tensor self, Tensor min, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_min__Tensor::call(in_mut(self, "self"), in(min,
-      "min"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::clamp_min__Tensor::call(in_mut(self, "self"), in(min, "min"))); });
 }
 
 const char *thunk_ClampMinTensor_(void *p) {
@@ -4398,8 +4400,7 @@ const char *thunk_ClampMinTensor_(void *p) {
 }
 
 const char *ClampMinTensorOut(Tensor self, Tensor min, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_min_Tensor_out::call(in(self, "self"), in(min,
-      "min"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_min_Tensor_out::call(in(self, "self"), in(min, "min"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ClampMinTensorOut(void *p) {
@@ -4410,8 +4411,9 @@ const char *thunk_ClampMinTensorOut(void *p) {
 
 const char *ClampOut(Tensor self, const Scalar *min, const Scalar *max, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_out::call(in(self, "self"), scalar_opt(min),
-      scalar_opt(max), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_out::call(in(self, "self"),
+      scalar_opt(min), scalar_opt(max), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ClampOut(void *p) {
@@ -4422,8 +4424,7 @@ const char *thunk_ClampOut(void *p) {
 }
 
 const char *ClampTensor(Tensor self, Tensor min, Tensor max, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clamp_Tensor::call(in(self, "self"), in_opt(min),
-      in_opt(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min) && unrecorded(max)); out(result, at::_ops::clamp_Tensor::call(in(self, "self"), in_opt(min), in_opt(max))); });
 }
 
 const char *thunk_ClampTensor(void *p) {
@@ -4435,8 +4436,7 @@ const char *thunk_ClampTensor(void *p) {
 }
 
 const char *ClampTensor_(Tensor self, Tensor min, Tensor max, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp__Tensor::call(in_mut(self, "self"),
-      in_opt(min), in_opt(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min) && unrecorded(max), c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp__Tensor::call(in_mut(self, "self"), in_opt(min), in_opt(max))); });
 }
 
 const char *thunk_ClampTensor_(void *p) {
@@ -4446,8 +4446,7 @@ const char *thunk_ClampTensor_(void *p) {
 }
 
 const char *ClampTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clamp_Tensor_out::call(in(self, "self"), in_opt(min),
-      in_opt(max), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min) && unrecorded(max) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::clamp_Tensor_out::call(in(self, "self"), in_opt(min), in_opt(max), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ClampTensorOut(void *p) {
@@ -4531,8 +4530,8 @@ const char *thunk_ClipTensorOut(void *p) {
 }
 
 const char *Clone(Tensor self, const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::clone::call(in(self, "self"),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::clone::call(in(self, "self"), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_Clone(void *p) {
@@ -4544,7 +4543,8 @@ const char *thunk_Clone(void *p) {
 }
 
 const char *CloneOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::clone_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::clone_out::call(in(self, "self"),
       memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
@@ -4567,35 +4567,41 @@ const char *thunk_Coalesce(void *p) {
 }
 
 const char *_Coalesce(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_coalesce::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_coalesce::call(in(self, "self"))); });
 }
 
 const char *_Coalesced(Tensor self, bool coalesced, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_coalesced::call(in(self, "self"), coalesced)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_coalesced::call(in(self, "self"), coalesced)); });
 }
 
 const char *_Coalesced_(Tensor self, bool coalesced, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_coalesced_::call(in_mut(self, "self"),
-      coalesced)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_coalesced_::call(in_mut(self,
+      "self"), coalesced)); });
 }
 
 const char *_CoalescedOut(Tensor self, bool coalesced, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_coalesced_out::call(in(self, "self"), coalesced,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_coalesced_out::call(in(self,
+      "self"), coalesced, in_mut(out_, "out_"))); });
 }
 
 const char *_CoalesceOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_coalesce_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_coalesce_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *Col2Im(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *dilation,
     int64_t dilation_len, const int64_t *padding, int64_t padding_len, const int64_t *stride,
     int64_t stride_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::col2im::call(in(self, "self"), symints(output_size,
-      output_size_len), ints(kernel_size, kernel_size_len), ints(dilation, dilation_len),
-      ints(padding, padding_len), ints(stride, stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::col2im::call(in(self, "self"), symints(output_size, output_size_len),
+      ints(kernel_size, kernel_size_len), ints(dilation, dilation_len), ints(padding, padding_len),
+      ints(stride, stride_len))); });
 }
 
 const char *thunk_Col2Im(void *p) {
@@ -4612,7 +4618,8 @@ const char *Col2ImOut(Tensor self, const int64_t *output_size, int64_t output_si
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *dilation,
     int64_t dilation_len, const int64_t *padding, int64_t padding_len, const int64_t *stride,
     int64_t stride_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::col2im_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::col2im_out::call(in(self, "self"),
       symints(output_size, output_size_len), ints(kernel_size, kernel_size_len), ints(dilation,
       dilation_len), ints(padding, padding_len), ints(stride, stride_len), in_mut(out_,
       "out_"))); });
@@ -4627,7 +4634,9 @@ const char *thunk_Col2ImOut(void *p) {
 }
 
 const char *ColIndices(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::col_indices::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::col_indices::call(in(self,
+      "self"))); });
 }
 
 const char *thunk_ColIndices(void *p) {
@@ -4639,7 +4648,8 @@ const char *thunk_ColIndices(void *p) {
 }
 
 const char *ColIndicesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::col_indices_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::col_indices_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_ColIndicesCopy(void *p) {
@@ -4651,8 +4661,9 @@ const char *thunk_ColIndicesCopy(void *p) {
 }
 
 const char *ColIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::col_indices_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::col_indices_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ColIndicesCopyOut(void *p) {
@@ -4700,7 +4711,8 @@ const char *thunk_Combinations(void *p) {
 }
 
 const char *Complex(Tensor real, Tensor imag, Tensor *result) {
-  return guard([&] { out(result, at::_ops::complex::call(in(real, "real"), in(imag, "imag"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(real) && unrecorded(imag)); out(result,
+      at::_ops::complex::call(in(real, "real"), in(imag, "imag"))); });
 }
 
 const char *thunk_Complex(void *p) {

@@ -207,8 +207,7 @@ using namespace cgotorch;  // NOLINT
 extern "C" {
 
 const char *ComplexOut(Tensor real, Tensor imag, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::complex_out::call(in(real, "real"), in(imag, "imag"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(real) && unrecorded(imag) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::complex_out::call(in(real, "real"), in(imag, "imag"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ComplexOut(void *p) {
@@ -218,14 +217,12 @@ const char *thunk_ComplexOut(void *p) {
 }
 
 const char *_ComputeLinearCombination(Tensor input, Tensor coefficients, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_compute_linear_combination::call(in(input, "input"),
-      in(coefficients, "coefficients"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(coefficients)); out(result, at::_ops::_compute_linear_combination::call(in(input, "input"), in(coefficients, "coefficients"))); });
 }
 
 const char *_ComputeLinearCombinationOut(Tensor input, Tensor coefficients, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_compute_linear_combination_out::call(in(input,
-      "input"), in(coefficients, "coefficients"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(coefficients) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_compute_linear_combination_out::call(in(input, "input"), in(coefficients, "coefficients"), in_mut(out_, "out_"))); });
 }
 
 const char *Concat(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor *result) {
@@ -291,16 +288,19 @@ const char *thunk_Conj(void *p) {
 }
 
 const char *_Conj(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_conj::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::_conj::call(in(self, "self"))); });
 }
 
 const char *_ConjCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_conj_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_conj_copy::call(in(self, "self"))); });
 }
 
 const char *_ConjCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_conj_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_conj_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *ConjPhysical(Tensor self, Tensor *result) {
@@ -316,11 +316,14 @@ const char *thunk_ConjPhysical(void *p) {
 }
 
 const char *_ConjPhysical(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_conj_physical::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_conj_physical::call(in(self, "self"))); });
 }
 
 const char *ConjPhysical_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::conj_physical_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::conj_physical_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_ConjPhysical_(void *p) {
@@ -330,8 +333,9 @@ const char *thunk_ConjPhysical_(void *p) {
 }
 
 const char *ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::conj_physical_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::conj_physical_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ConjPhysicalOut(void *p) {
@@ -341,14 +345,15 @@ const char *thunk_ConjPhysicalOut(void *p) {
 }
 
 const char *_ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_conj_physical_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_conj_physical_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *ConstantPadND(Tensor self, const int64_t *pad, int64_t pad_len, Scalar value,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::constant_pad_nd::call(in(self, "self"), symints(pad,
-      pad_len), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::constant_pad_nd::call(in(self, "self"), symints(pad, pad_len), scalar(value))); });
 }
 
 const char *thunk_ConstantPadND(void *p) {
@@ -361,8 +366,9 @@ const char *thunk_ConstantPadND(void *p) {
 
 const char *ConstantPadNDOut(Tensor self, const int64_t *pad, int64_t pad_len, Scalar value,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::constant_pad_nd_out::call(in(self, "self"),
-      symints(pad, pad_len), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::constant_pad_nd_out::call(in(self,
+      "self"), symints(pad, pad_len), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ConstantPadNDOut(void *p) {
@@ -490,28 +496,21 @@ const char *_ConvDepthwise2d(Tensor self, Tensor weight, const int64_t *kernel_s
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_conv_depthwise2d::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len), symints(dilation, dilation_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::_conv_depthwise2d::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len))); });
 }
 
 const char *_ConvDepthwise2dOut(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_conv_depthwise2d_out::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_conv_depthwise2d_out::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_, "out_"))); });
 }
 
 const char *ConvDepthwise3d(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::conv_depthwise3d::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len), symints(dilation, dilation_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::conv_depthwise3d::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len))); });
 }
 
 const char *thunk_ConvDepthwise3d(void *p) {
@@ -528,10 +527,7 @@ const char *ConvDepthwise3dOut(Tensor self, Tensor weight, const int64_t *kernel
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::conv_depthwise3d_out::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::conv_depthwise3d_out::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ConvDepthwise3dOut(void *p) {
@@ -542,47 +538,43 @@ const char *thunk_ConvDepthwise3dOut(void *p) {
 }
 
 const char *_ConvertIndicesFromCOOToCSR(Tensor self, int64_t size, bool out_int32, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_convert_indices_from_coo_to_csr::call(in(self, "self"),
-      size, out_int32)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_convert_indices_from_coo_to_csr::call(in(self, "self"), size, out_int32)); });
 }
 
 const char *_ConvertIndicesFromCOOToCSROut(Tensor self, int64_t size, bool out_int32, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_convert_indices_from_coo_to_csr_out::call(in(self,
-      "self"), size, out_int32, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_convert_indices_from_coo_to_csr_out::call(in(self, "self"), size, out_int32,
+      in_mut(out_, "out_"))); });
 }
 
 const char *_ConvertIndicesFromCSRToCOO(Tensor crow_indices, Tensor col_indices, bool out_int32,
     bool transpose, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_convert_indices_from_csr_to_coo::call(in(crow_indices,
-      "crow_indices"), in(col_indices, "col_indices"), out_int32, transpose)); });
+  return guard([&] { const BelowAutograd below(unrecorded(crow_indices) && unrecorded(col_indices)); out(result, at::_ops::_convert_indices_from_csr_to_coo::call(in(crow_indices, "crow_indices"), in(col_indices, "col_indices"), out_int32, transpose)); });
 }
 
 const char *_ConvertIndicesFromCSRToCOOOut(Tensor crow_indices, Tensor col_indices, bool out_int32,
     bool transpose, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_convert_indices_from_csr_to_coo_out::call(in(crow_indices, "crow_indices"),
-      in(col_indices, "col_indices"), out_int32, transpose, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(crow_indices) && unrecorded(col_indices) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_convert_indices_from_csr_to_coo_out::call(in(crow_indices, "crow_indices"), in(col_indices, "col_indices"), out_int32, transpose, in_mut(out_, "out_"))); });
 }
 
 const char *_ConvertWeightToInt4Pack(Tensor self, int64_t innerKTiles, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_convert_weight_to_int4pack::call(in(self, "self"),
-      innerKTiles)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_convert_weight_to_int4pack::call(in(self, "self"), innerKTiles)); });
 }
 
 const char *_ConvertWeightToInt4PackForCPU(Tensor self, int64_t innerKTiles, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_convert_weight_to_int4pack_for_cpu::call(in(self,
-      "self"), innerKTiles)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_convert_weight_to_int4pack_for_cpu::call(in(self, "self"), innerKTiles)); });
 }
 
 const char *Convolution(Tensor input, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::convolution::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len),
-      c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::convolution::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_Convolution(void *p) {
@@ -600,10 +592,7 @@ const char *_Convolution(Tensor input, Tensor weight, Tensor bias, const int64_t
     int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, bool benchmark, bool deterministic,
     bool cudnn_enabled, bool allow_tf32, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_convolution::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len),
-      c10::SymInt(groups), benchmark, deterministic, cudnn_enabled, allow_tf32)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::_convolution::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), benchmark, deterministic, cudnn_enabled, allow_tf32)); });
 }
 
 const char *ConvolutionBackward(Tensor grad_output, Tensor input, Tensor weight,
@@ -611,13 +600,7 @@ const char *ConvolutionBackward(Tensor grad_output, Tensor input, Tensor weight,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool transposed, const int64_t *output_padding, int64_t output_padding_len, int64_t groups,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::convolution_backward::call(in(grad_output, "grad_output"),
-      in(input, "input"), in(weight, "weight"), symints_opt(bias_sizes, bias_sizes_len),
-      symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len),
-      transposed, symints(output_padding, output_padding_len), c10::SymInt(groups),
-      bools<3>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(weight)); auto all = at::_ops::convolution_backward::call(in(grad_output, "grad_output"), in(input, "input"), in(weight, "weight"), symints_opt(bias_sizes, bias_sizes_len), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_ConvolutionBackward(void *p) {
@@ -639,13 +622,7 @@ const char *ConvolutionBackwardOut(Tensor grad_output, Tensor input, Tensor weig
     bool transposed, const int64_t *output_padding, int64_t output_padding_len, int64_t groups,
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::convolution_backward_out::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(weight, "weight"), symints_opt(bias_sizes,
-      bias_sizes_len), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len),
-      c10::SymInt(groups), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1,
-      "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::convolution_backward_out::call(in(grad_output, "grad_output"), in(input, "input"), in(weight, "weight"), symints_opt(bias_sizes, bias_sizes_len), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_ConvolutionBackwardOut(void *p) {
@@ -662,12 +639,7 @@ const char *ConvolutionBackwardOverrideable(Tensor grad_output, Tensor input, Te
     const int64_t *dilation, int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, const bool *output_mask, Tensor *grad_input,
     Tensor *grad_weight, Tensor *grad_bias) {
-  return guard([&] { auto all = at::_ops::convolution_backward_overrideable::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(weight, "weight"), symints(stride, stride_len),
-      symints(padding, padding_len), symints(dilation, dilation_len), transposed,
-      symints(output_padding, output_padding_len), c10::SymInt(groups), bools<3>(output_mask,
-      "output_mask")); out(grad_input, std::move(std::get<0>(all))); out(grad_weight,
-      std::move(std::get<1>(all))); out(grad_bias, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(weight)); auto all = at::_ops::convolution_backward_overrideable::call(in(grad_output, "grad_output"), in(input, "input"), in(weight, "weight"), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), bools<3>(output_mask, "output_mask")); out(grad_input, std::move(std::get<0>(all))); out(grad_weight, std::move(std::get<1>(all))); out(grad_bias, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_ConvolutionBackwardOverrideable(void *p) {
@@ -688,13 +660,7 @@ const char *ConvolutionBackwardOverrideableOut(Tensor grad_output, Tensor input,
     const int64_t *dilation, int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, const bool *output_mask, Tensor out0, Tensor out1,
     Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::convolution_backward_overrideable_out::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(weight, "weight"), symints(stride, stride_len),
-      symints(padding, padding_len), symints(dilation, dilation_len), transposed,
-      symints(output_padding, output_padding_len), c10::SymInt(groups), bools<3>(output_mask,
-      "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::convolution_backward_overrideable_out::call(in(grad_output, "grad_output"), in(input, "input"), in(weight, "weight"), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_ConvolutionBackwardOverrideableOut(void *p) {
@@ -743,10 +709,7 @@ const char *ConvolutionOut(Tensor input, Tensor weight, Tensor bias, const int64
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::convolution_out::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len),
-      c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::convolution_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ConvolutionOut(void *p) {
@@ -762,21 +725,14 @@ const char *_ConvolutionOut(Tensor input, Tensor weight, Tensor bias, const int6
     int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, bool benchmark, bool deterministic,
     bool cudnn_enabled, bool allow_tf32, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_convolution_out::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len),
-      c10::SymInt(groups), benchmark, deterministic, cudnn_enabled, allow_tf32, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_convolution_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), benchmark, deterministic, cudnn_enabled, allow_tf32, in_mut(out_, "out_"))); });
 }
 
 const char *ConvolutionOverrideable(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::convolution_overrideable::call(in(input, "input"),
-      in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding,
-      padding_len), symints(dilation, dilation_len), transposed, symints(output_padding,
-      output_padding_len), c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::convolution_overrideable::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_ConvolutionOverrideable(void *p) {
@@ -793,10 +749,7 @@ const char *ConvolutionOverrideableOut(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::convolution_overrideable_out::call(in(input,
-      "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding,
-      padding_len), symints(dilation, dilation_len), transposed, symints(output_padding,
-      output_padding_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::convolution_overrideable_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), transposed, symints(output_padding, output_padding_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ConvolutionOverrideableOut(void *p) {
@@ -808,8 +761,7 @@ const char *thunk_ConvolutionOverrideableOut(void *p) {
 }
 
 const char *ConvTBC(Tensor self, Tensor weight, Tensor bias, int64_t pad, Tensor *result) {
-  return guard([&] { out(result, at::_ops::conv_tbc::call(in(self, "self"), in(weight, "weight"),
-      in(bias, "bias"), pad)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::conv_tbc::call(in(self, "self"), in(weight, "weight"), in(bias, "bias"), pad)); });
 }
 
 const char *thunk_ConvTBC(void *p) {
@@ -841,8 +793,7 @@ const char *thunk_ConvTBCBackward(void *p) {
 
 const char *ConvTBCOut(Tensor self, Tensor weight, Tensor bias, int64_t pad, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::conv_tbc_out::call(in(self, "self"), in(weight,
-      "weight"), in(bias, "bias"), pad, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::conv_tbc_out::call(in(self, "self"), in(weight, "weight"), in(bias, "bias"), pad, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ConvTBCOut(void *p) {
@@ -912,8 +863,8 @@ const char *thunk_ConvTranspose3d(void *p) {
 }
 
 const char *Copy(Tensor self, Tensor src, bool non_blocking, Tensor *result) {
-  return guard([&] { out(result, at::_ops::copy::call(in(self, "self"), in(src, "src"),
-      non_blocking)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src)); out(result,
+      at::_ops::copy::call(in(self, "self"), in(src, "src"), non_blocking)); });
 }
 
 const char *thunk_Copy(void *p) {
@@ -936,28 +887,25 @@ const char *thunk_Copy_(void *p) {
 }
 
 const char *_CopyFrom(Tensor self, Tensor dst, bool non_blocking, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_copy_from::call(in(self, "self"), in(dst, "dst"),
-      non_blocking)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(dst)); out(result,
+      at::_ops::_copy_from::call(in(self, "self"), in(dst, "dst"), non_blocking)); });
 }
 
 const char *_CopyFromAndResize(Tensor self, Tensor dst, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_copy_from_and_resize::call(in(self, "self"), in(dst,
-      "dst"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(dst)); out(result,
+      at::_ops::_copy_from_and_resize::call(in(self, "self"), in(dst, "dst"))); });
 }
 
 const char *_CopyFromAndResizeOut(Tensor self, Tensor dst, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_copy_from_and_resize_out::call(in(self, "self"),
-      in(dst, "dst"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(dst) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_copy_from_and_resize_out::call(in(self, "self"), in(dst, "dst"), in_mut(out_, "out_"))); });
 }
 
 const char *_CopyFromOut(Tensor self, Tensor dst, bool non_blocking, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_copy_from_out::call(in(self, "self"), in(dst,
-      "dst"), non_blocking, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(dst) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_copy_from_out::call(in(self, "self"), in(dst, "dst"), non_blocking, in_mut(out_, "out_"))); });
 }
 
 const char *CopyOut(Tensor self, Tensor src, bool non_blocking, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copy_out::call(in(self, "self"), in(src, "src"),
-      non_blocking, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::copy_out::call(in(self, "self"), in(src, "src"), non_blocking, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CopyOut(void *p) {
@@ -967,8 +915,8 @@ const char *thunk_CopyOut(void *p) {
 }
 
 const char *Copysign(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::copysign_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::copysign_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Copysign(void *p) {
@@ -980,8 +928,9 @@ const char *thunk_Copysign(void *p) {
 }
 
 const char *Copysign_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copysign__Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::copysign__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Copysign_(void *p) {
@@ -991,8 +940,7 @@ const char *thunk_Copysign_(void *p) {
 }
 
 const char *CopysignOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copysign_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::copysign_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CopysignOut(void *p) {
@@ -1002,8 +950,8 @@ const char *thunk_CopysignOut(void *p) {
 }
 
 const char *CopysignScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::copysign_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::copysign_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_CopysignScalar(void *p) {
@@ -1015,8 +963,9 @@ const char *thunk_CopysignScalar(void *p) {
 }
 
 const char *CopysignScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copysign__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::copysign__Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_CopysignScalar_(void *p) {
@@ -1026,8 +975,9 @@ const char *thunk_CopysignScalar_(void *p) {
 }
 
 const char *CopysignScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copysign_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::copysign_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CopysignScalarOut(void *p) {
@@ -1037,8 +987,8 @@ const char *thunk_CopysignScalarOut(void *p) {
 }
 
 const char *CopySparseToSparse(Tensor self, Tensor src, bool non_blocking, Tensor *result) {
-  return guard([&] { out(result, at::_ops::copy_sparse_to_sparse::call(in(self, "self"), in(src,
-      "src"), non_blocking)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src)); out(result,
+      at::_ops::copy_sparse_to_sparse::call(in(self, "self"), in(src, "src"), non_blocking)); });
 }
 
 const char *thunk_CopySparseToSparse(void *p) {
@@ -1050,8 +1000,10 @@ const char *thunk_CopySparseToSparse(void *p) {
 }
 
 const char *CopySparseToSparse_(Tensor self, Tensor src, bool non_blocking, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copy_sparse_to_sparse_::call(in_mut(self, "self"),
-      in(src, "src"), non_blocking)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::copy_sparse_to_sparse_::call(in_mut(self, "self"), in(src, "src"),
+      non_blocking)); });
 }
 
 const char *thunk_CopySparseToSparse_(void *p) {
@@ -1062,8 +1014,7 @@ const char *thunk_CopySparseToSparse_(void *p) {
 
 const char *CopySparseToSparseOut(Tensor self, Tensor src, bool non_blocking, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::copy_sparse_to_sparse_out::call(in(self, "self"),
-      in(src, "src"), non_blocking, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::copy_sparse_to_sparse_out::call(in(self, "self"), in(src, "src"), non_blocking, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CopySparseToSparseOut(void *p) {
@@ -1085,7 +1036,8 @@ const char *thunk_CorrCoef(void *p) {
 }
 
 const char *Cos(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cos::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::cos::call(in(self, "self"))); });
 }
 
 const char *thunk_Cos(void *p) {
@@ -1097,7 +1049,9 @@ const char *thunk_Cos(void *p) {
 }
 
 const char *Cos_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cos_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cos_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Cos_(void *p) {
@@ -1107,7 +1061,8 @@ const char *thunk_Cos_(void *p) {
 }
 
 const char *Cosh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cosh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::cosh::call(in(self, "self"))); });
 }
 
 const char *thunk_Cosh(void *p) {
@@ -1119,7 +1074,9 @@ const char *thunk_Cosh(void *p) {
 }
 
 const char *Cosh_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cosh_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cosh_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Cosh_(void *p) {
@@ -1129,8 +1086,9 @@ const char *thunk_Cosh_(void *p) {
 }
 
 const char *CoshOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cosh_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cosh_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CoshOut(void *p) {
@@ -1168,8 +1126,9 @@ const char *thunk_CosineSimilarity(void *p) {
 }
 
 const char *CosOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cos_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cos_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CosOut(void *p) {
@@ -1179,7 +1138,8 @@ const char *thunk_CosOut(void *p) {
 }
 
 const char *CountNonZero(Tensor self, const int64_t *dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::count_nonzero::call(in(self, "self"), opt(dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::count_nonzero::call(in(self, "self"), opt(dim))); });
 }
 
 const char *thunk_CountNonZero(void *p) {
@@ -1192,8 +1152,8 @@ const char *thunk_CountNonZero(void *p) {
 
 const char *CountNonZeroDimIntList(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::count_nonzero_dim_IntList::call(in(self, "self"),
-      ints(dim, dim_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::count_nonzero_dim_IntList::call(in(self, "self"), ints(dim, dim_len))); });
 }
 
 const char *thunk_CountNonZeroDimIntList(void *p) {
@@ -1206,8 +1166,10 @@ const char *thunk_CountNonZeroDimIntList(void *p) {
 
 const char *CountNonZeroDimIntListOut(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::count_nonzero_dim_IntList_out::call(in(self, "self"),
-      ints(dim, dim_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::count_nonzero_dim_IntList_out::call(in(self, "self"), ints(dim, dim_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CountNonZeroDimIntListOut(void *p) {
@@ -1217,8 +1179,9 @@ const char *thunk_CountNonZeroDimIntListOut(void *p) {
 }
 
 const char *CountNonZeroOut(Tensor self, const int64_t *dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::count_nonzero_out::call(in(self, "self"), opt(dim),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::count_nonzero_out::call(in(self,
+      "self"), opt(dim), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CountNonZeroOut(void *p) {
@@ -1280,7 +1243,9 @@ const char *thunk_CrossOut(void *p) {
 }
 
 const char *CrowIndices(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::crow_indices::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::crow_indices::call(in(self,
+      "self"))); });
 }
 
 const char *thunk_CrowIndices(void *p) {
@@ -1292,7 +1257,8 @@ const char *thunk_CrowIndices(void *p) {
 }
 
 const char *CrowIndicesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::crow_indices_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::crow_indices_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_CrowIndicesCopy(void *p) {
@@ -1304,8 +1270,9 @@ const char *thunk_CrowIndicesCopy(void *p) {
 }
 
 const char *CrowIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::crow_indices_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::crow_indices_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CrowIndicesCopyOut(void *p) {
@@ -1315,22 +1282,19 @@ const char *thunk_CrowIndicesCopyOut(void *p) {
 }
 
 const char *_CSLTCompress(Tensor input, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cslt_compress::call(in(input, "input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input)); out(result,
+      at::_ops::_cslt_compress::call(in(input, "input"))); });
 }
 
 const char *_CSLTSparseMM(Tensor compressed_A, Tensor dense_B, Tensor bias, Tensor alpha,
     const ScalarType *out_dtype, bool transpose_result, int64_t alg_id, int64_t split_k,
     int64_t split_k_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cslt_sparse_mm::call(in(compressed_A, "compressed_A"),
-      in(dense_B, "dense_B"), in_opt(bias), in_opt(alpha), dtype_opt(out_dtype), transpose_result,
-      alg_id, split_k, split_k_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(compressed_A) && unrecorded(dense_B) && unrecorded(bias) && unrecorded(alpha)); out(result, at::_ops::_cslt_sparse_mm::call(in(compressed_A, "compressed_A"), in(dense_B, "dense_B"), in_opt(bias), in_opt(alpha), dtype_opt(out_dtype), transpose_result, alg_id, split_k, split_k_mode)); });
 }
 
 const char *_CSLTSparseMMSearch(Tensor compressed_A, Tensor dense_B, Tensor bias, Tensor alpha,
     const ScalarType *out_dtype, bool transpose_result, int64_t *result) {
-  return guard([&] { *result = at::_ops::_cslt_sparse_mm_search::call(in(compressed_A,
-      "compressed_A"), in(dense_B, "dense_B"), in_opt(bias), in_opt(alpha), dtype_opt(out_dtype),
-      transpose_result); });
+  return guard([&] { const BelowAutograd below(unrecorded(compressed_A) && unrecorded(dense_B) && unrecorded(bias) && unrecorded(alpha)); *result = at::_ops::_cslt_sparse_mm_search::call(in(compressed_A, "compressed_A"), in(dense_B, "dense_B"), in_opt(bias), in_opt(alpha), dtype_opt(out_dtype), transpose_result); });
 }
 
 const char *CTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
@@ -1354,48 +1318,33 @@ const char *thunk_CTCLoss(void *p) {
 const char *_CTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool zero_infinity, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_ctc_loss::call(in(log_probs, "log_probs"), in(targets,
-      "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len),
-      blank, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets)); auto all = at::_ops::_ctc_loss::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_CTCLossBackward(Tensor grad, Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
     int64_t target_lengths_len, Tensor neg_log_likelihood, Tensor log_alpha, int64_t blank,
     bool zero_infinity, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_ctc_loss_backward::call(in(grad, "grad"), in(log_probs,
-      "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len),
-      ints(target_lengths, target_lengths_len), in(neg_log_likelihood, "neg_log_likelihood"),
-      in(log_alpha, "log_alpha"), blank, zero_infinity)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(log_probs) && unrecorded(targets) && unrecorded(neg_log_likelihood) && unrecorded(log_alpha)); out(result, at::_ops::_ctc_loss_backward::call(in(grad, "grad"), in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), in(neg_log_likelihood, "neg_log_likelihood"), in(log_alpha, "log_alpha"), blank, zero_infinity)); });
 }
 
 const char *_CTCLossBackwardOut(Tensor grad, Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
     int64_t target_lengths_len, Tensor neg_log_likelihood, Tensor log_alpha, int64_t blank,
     bool zero_infinity, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_ctc_loss_backward_out::call(in(grad, "grad"),
-      in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len),
-      ints(target_lengths, target_lengths_len), in(neg_log_likelihood, "neg_log_likelihood"),
-      in(log_alpha, "log_alpha"), blank, zero_infinity, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(log_probs) && unrecorded(targets) && unrecorded(neg_log_likelihood) && unrecorded(log_alpha) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_ctc_loss_backward_out::call(in(grad, "grad"), in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), in(neg_log_likelihood, "neg_log_likelihood"), in(log_alpha, "log_alpha"), blank, zero_infinity, in_mut(out_, "out_"))); });
 }
 
 const char *_CTCLossBackwardTensor(Tensor grad, Tensor log_probs, Tensor targets,
     Tensor input_lengths, Tensor target_lengths, Tensor neg_log_likelihood, Tensor log_alpha,
     int64_t blank, bool zero_infinity, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_ctc_loss_backward_Tensor::call(in(grad, "grad"),
-      in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"),
-      in(target_lengths, "target_lengths"), in(neg_log_likelihood, "neg_log_likelihood"),
-      in(log_alpha, "log_alpha"), blank, zero_infinity)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths) && unrecorded(neg_log_likelihood) && unrecorded(log_alpha)); out(result, at::_ops::_ctc_loss_backward_Tensor::call(in(grad, "grad"), in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), in(neg_log_likelihood, "neg_log_likelihood"), in(log_alpha, "log_alpha"), blank, zero_infinity)); });
 }
 
 const char *_CTCLossOut(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool zero_infinity, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_ctc_loss_out::call(in(log_probs, "log_probs"), in(targets,
-      "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len),
-      blank, zero_infinity, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_ctc_loss_out::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank, zero_infinity, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *CTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
@@ -1416,25 +1365,19 @@ const char *thunk_CTCLossTensor(void *p) {
 
 const char *_CTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, bool zero_infinity, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_ctc_loss_Tensor::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths,
-      "target_lengths"), blank, zero_infinity); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths)); auto all = at::_ops::_ctc_loss_Tensor::call(in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), blank, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_CTCLossTensorOut(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, bool zero_infinity, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_ctc_loss_Tensor_out::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths,
-      "target_lengths"), blank, zero_infinity, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_ctc_loss_Tensor_out::call(in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), blank, zero_infinity, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *CuDNNAffineGridGenerator(Tensor theta, int64_t N, int64_t C, int64_t H, int64_t W,
     Tensor *grid) {
-  return guard([&] { out(grid, at::_ops::cudnn_affine_grid_generator::call(in(theta, "theta"), N, C,
-      H, W)); });
+  return guard([&] { const BelowAutograd below(unrecorded(theta)); out(grid,
+      at::_ops::cudnn_affine_grid_generator::call(in(theta, "theta"), N, C, H, W)); });
 }
 
 const char *thunk_CuDNNAffineGridGenerator(void *p) {
@@ -1447,8 +1390,8 @@ const char *thunk_CuDNNAffineGridGenerator(void *p) {
 
 const char *CuDNNAffineGridGeneratorBackward(Tensor grad, int64_t N, int64_t C, int64_t H,
     int64_t W, Tensor *grad_theta) {
-  return guard([&] { out(grad_theta, at::_ops::cudnn_affine_grid_generator_backward::call(in(grad,
-      "grad"), N, C, H, W)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad)); out(grad_theta,
+      at::_ops::cudnn_affine_grid_generator_backward::call(in(grad, "grad"), N, C, H, W)); });
 }
 
 const char *thunk_CuDNNAffineGridGeneratorBackward(void *p) {
@@ -1462,7 +1405,8 @@ const char *thunk_CuDNNAffineGridGeneratorBackward(void *p) {
 
 const char *CuDNNAffineGridGeneratorBackwardOut(Tensor grad, int64_t N, int64_t C, int64_t H,
     int64_t W, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::cudnn_affine_grid_generator_backward_out::call(in(grad, "grad"), N, C, H, W,
       in_mut(out_, "out_"))); });
 }
@@ -1475,8 +1419,10 @@ const char *thunk_CuDNNAffineGridGeneratorBackwardOut(void *p) {
 
 const char *CuDNNAffineGridGeneratorOut(Tensor theta, int64_t N, int64_t C, int64_t H, int64_t W,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cudnn_affine_grid_generator_out::call(in(theta,
-      "theta"), N, C, H, W, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(theta) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::cudnn_affine_grid_generator_out::call(in(theta, "theta"), N, C, H, W, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_CuDNNAffineGridGeneratorOut(void *p) {
@@ -1489,13 +1435,7 @@ const char *_CuDNNAttentionBackward(Tensor grad_out, Tensor query, Tensor key, T
     Tensor out_, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset, Tensor attn_bias,
     Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k, double dropout_p,
     bool is_causal, const double *scale, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_cudnn_attention_backward::call(in(grad_out, "grad_out"),
-      in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp,
-      "logsumexp"), in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"),
-      in(attn_bias, "attn_bias"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"),
-      c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, opt(scale)); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(philox_seed) && unrecorded(philox_offset) && unrecorded(attn_bias) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k)); auto all = at::_ops::_cudnn_attention_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), in(attn_bias, "attn_bias"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, opt(scale)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_CuDNNAttentionForward(Tensor query, Tensor key, Tensor value, Tensor attn_bias,
@@ -1504,34 +1444,19 @@ const char *_CuDNNAttentionForward(Tensor query, Tensor key, Tensor value, Tenso
     Tensor seqused_k, Tensor block_table, Tensor *output, Tensor *logsumexp,
     Tensor *cum_seq_q_result, Tensor *cum_seq_k_result, int64_t *max_q_result,
     int64_t *max_k_result, Tensor *philox_seed, Tensor *philox_offset, Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_cudnn_attention_forward::call(in(query, "query"), in(key,
-      "key"), in(value, "value"), in_opt(attn_bias), in_opt(cum_seq_q), in_opt(cum_seq_k),
-      c10::SymInt(max_q), c10::SymInt(max_k), compute_log_sumexp, dropout_p, is_causal,
-      return_debug_mask, opt(scale), in_opt(seqused_k), in_opt(block_table)); out(output,
-      std::move(std::get<0>(all))); out(logsumexp,
-      std::move(std::get<1>(all))); out(cum_seq_q_result,
-      std::move(std::get<2>(all))); out(cum_seq_k_result,
-      std::move(std::get<3>(all))); *max_q_result = std::move(std::get<4>(all)).expect_int(); *max_k_result = std::move(std::get<5>(all)).expect_int(); out(philox_seed, std::move(std::get<6>(all))); out(philox_offset, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_bias) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(seqused_k) && unrecorded(block_table)); auto all = at::_ops::_cudnn_attention_forward::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), in_opt(cum_seq_q), in_opt(cum_seq_k), c10::SymInt(max_q), c10::SymInt(max_k), compute_log_sumexp, dropout_p, is_causal, return_debug_mask, opt(scale), in_opt(seqused_k), in_opt(block_table)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q_result, std::move(std::get<2>(all))); out(cum_seq_k_result, std::move(std::get<3>(all))); *max_q_result = std::move(std::get<4>(all)).expect_int(); *max_k_result = std::move(std::get<5>(all)).expect_int(); out(philox_seed, std::move(std::get<6>(all))); out(philox_offset, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
 }
 
 const char *_CuDNNAttentionForwardNoDropoutInplace(Tensor out_, Tensor query, Tensor key,
     Tensor value, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k, bool is_causal,
     const double *scale, Tensor seqused_k, Tensor block_table, Tensor *logsumexp) {
-  return guard([&] { out(logsumexp,
-      at::_ops::_cudnn_attention_forward_no_dropout_inplace::call(in_mut(out_, "out_"), in(query,
-      "query"), in(key, "key"), in(value, "value"), in(cum_seq_q, "cum_seq_q"), in_opt(cum_seq_k),
-      c10::SymInt(max_q), c10::SymInt(max_k), is_causal, opt(scale), in_opt(seqused_k),
-      in_opt(block_table))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(seqused_k) && unrecorded(block_table)); out(logsumexp, at::_ops::_cudnn_attention_forward_no_dropout_inplace::call(in_mut(out_, "out_"), in(query, "query"), in(key, "key"), in(value, "value"), in(cum_seq_q, "cum_seq_q"), in_opt(cum_seq_k), c10::SymInt(max_q), c10::SymInt(max_k), is_causal, opt(scale), in_opt(seqused_k), in_opt(block_table))); });
 }
 
 const char *CuDNNBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double exponential_average_factor, double epsilon,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::cudnn_batch_norm::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training,
-      exponential_average_factor, epsilon); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::cudnn_batch_norm::call(in(input, "input"), in(weight, "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, exponential_average_factor, epsilon); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *thunk_CuDNNBatchNorm(void *p) {
@@ -1550,11 +1475,7 @@ const char *thunk_CuDNNBatchNorm(void *p) {
 const char *CuDNNBatchNormBackward(Tensor input, Tensor grad_output, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_var, double epsilon,
     Tensor reserveSpace, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::cudnn_batch_norm_backward::call(in(input, "input"),
-      in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean),
-      in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon, in(reserveSpace,
-      "reserveSpace")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_var) && unrecorded(reserveSpace)); auto all = at::_ops::cudnn_batch_norm_backward::call(in(input, "input"), in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon, in(reserveSpace, "reserveSpace")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_CuDNNBatchNormBackward(void *p) {
@@ -1573,12 +1494,7 @@ const char *CuDNNBatchNormBackwardOut(Tensor input, Tensor grad_output, Tensor w
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_var, double epsilon,
     Tensor reserveSpace, Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1,
     Tensor *result2) {
-  return guard([&] { auto all = at::_ops::cudnn_batch_norm_backward_out::call(in(input, "input"),
-      in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean),
-      in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon, in(reserveSpace,
-      "reserveSpace"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_var) && unrecorded(reserveSpace) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::cudnn_batch_norm_backward_out::call(in(input, "input"), in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon, in(reserveSpace, "reserveSpace"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_CuDNNBatchNormBackwardOut(void *p) {
@@ -1593,12 +1509,7 @@ const char *CuDNNBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor r
     Tensor running_var, bool training, double exponential_average_factor, double epsilon,
     Tensor out0, Tensor out1, Tensor out2, Tensor out3, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::cudnn_batch_norm_out::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training,
-      exponential_average_factor, epsilon, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3,
-      std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3), c10::autograd_dispatch_keyset); auto all = at::_ops::cudnn_batch_norm_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, exponential_average_factor, epsilon, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *thunk_CuDNNBatchNormOut(void *p) {
@@ -1613,9 +1524,10 @@ const char *CuDNNConvolution(Tensor self, Tensor weight, const int64_t *padding,
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, bool allow_tf32,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::cudnn_convolution::call(in(self, "self"), in(weight,
-      "weight"), symints(padding, padding_len), symints(stride, stride_len), symints(dilation,
-      dilation_len), c10::SymInt(groups), benchmark, deterministic, allow_tf32)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); out(result,
+      at::_ops::cudnn_convolution::call(in(self, "self"), in(weight, "weight"), symints(padding,
+      padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
+      c10::SymInt(groups), benchmark, deterministic, allow_tf32)); });
 }
 
 const char *thunk_CuDNNConvolution(void *p) {
@@ -1632,10 +1544,7 @@ const char *CuDNNConvolutionAddReLU(Tensor self, Tensor weight, Tensor z, const 
     Tensor bias, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, int64_t groups,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::cudnn_convolution_add_relu::call(in(self, "self"),
-      in(weight, "weight"), in(z, "z"), scalar_opt(alpha), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len),
-      c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(z) && unrecorded(bias)); out(result, at::_ops::cudnn_convolution_add_relu::call(in(self, "self"), in(weight, "weight"), in(z, "z"), scalar_opt(alpha), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_CuDNNConvolutionAddReLU(void *p) {
@@ -1652,10 +1561,7 @@ const char *CuDNNConvolutionAddReLUOut(Tensor self, Tensor weight, Tensor z, con
     Tensor bias, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, int64_t groups,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cudnn_convolution_add_relu_out::call(in(self,
-      "self"), in(weight, "weight"), in(z, "z"), scalar_opt(alpha), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(z) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::cudnn_convolution_add_relu_out::call(in(self, "self"), in(weight, "weight"), in(z, "z"), scalar_opt(alpha), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CuDNNConvolutionAddReLUOut(void *p) {
@@ -1670,10 +1576,7 @@ const char *CuDNNConvolutionOut(Tensor self, Tensor weight, const int64_t *paddi
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, bool allow_tf32,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cudnn_convolution_out::call(in(self, "self"),
-      in(weight, "weight"), symints(padding, padding_len), symints(stride, stride_len),
-      symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic, allow_tf32,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::cudnn_convolution_out::call(in(self, "self"), in(weight, "weight"), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic, allow_tf32, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CuDNNConvolutionOut(void *p) {
@@ -1687,9 +1590,7 @@ const char *thunk_CuDNNConvolutionOut(void *p) {
 const char *CuDNNConvolutionReLU(Tensor self, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cudnn_convolution_relu::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::cudnn_convolution_relu::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_CuDNNConvolutionReLU(void *p) {
@@ -1704,10 +1605,7 @@ const char *thunk_CuDNNConvolutionReLU(void *p) {
 const char *CuDNNConvolutionReLUOut(Tensor self, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cudnn_convolution_relu_out::call(in(self, "self"),
-      in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding,
-      padding_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::cudnn_convolution_relu_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CuDNNConvolutionReLUOut(void *p) {
@@ -1721,10 +1619,11 @@ const char *CuDNNConvolutionTranspose(Tensor self, Tensor weight, const int64_t 
     int64_t padding_len, const int64_t *output_padding, int64_t output_padding_len,
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, bool benchmark, bool deterministic, bool allow_tf32, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cudnn_convolution_transpose::call(in(self, "self"),
-      in(weight, "weight"), symints(padding, padding_len), symints(output_padding,
-      output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), benchmark, deterministic, allow_tf32)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); out(result,
+      at::_ops::cudnn_convolution_transpose::call(in(self, "self"), in(weight, "weight"),
+      symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride,
+      stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic,
+      allow_tf32)); });
 }
 
 const char *thunk_CuDNNConvolutionTranspose(void *p) {
@@ -1743,10 +1642,7 @@ const char *CuDNNConvolutionTransposeOut(Tensor self, Tensor weight, const int64
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, bool benchmark, bool deterministic, bool allow_tf32, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cudnn_convolution_transpose_out::call(in(self,
-      "self"), in(weight, "weight"), symints(padding, padding_len), symints(output_padding,
-      output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), benchmark, deterministic, allow_tf32, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::cudnn_convolution_transpose_out::call(in(self, "self"), in(weight, "weight"), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic, allow_tf32, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CuDNNConvolutionTransposeOut(void *p) {
@@ -1760,34 +1656,25 @@ const char *thunk_CuDNNConvolutionTransposeOut(void *p) {
 const char *_CuDNNCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool deterministic, bool zero_infinity, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_cudnn_ctc_loss::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths,
-      target_lengths_len), blank, deterministic, zero_infinity); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets)); auto all = at::_ops::_cudnn_ctc_loss::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank, deterministic, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_CuDNNCTCLossOut(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool deterministic, bool zero_infinity, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_cudnn_ctc_loss_out::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths,
-      target_lengths_len), blank, deterministic, zero_infinity, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_cudnn_ctc_loss_out::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank, deterministic, zero_infinity, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *_CuDNNCTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, bool deterministic, bool zero_infinity, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_cudnn_ctc_loss_Tensor::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths,
-      "target_lengths"), blank, deterministic, zero_infinity); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths)); auto all = at::_ops::_cudnn_ctc_loss_Tensor::call(in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), blank, deterministic, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *CuDNNGridSampler(Tensor self, Tensor grid, Tensor *output) {
-  return guard([&] { out(output, at::_ops::cudnn_grid_sampler::call(in(self, "self"), in(grid,
-      "grid"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grid)); out(output,
+      at::_ops::cudnn_grid_sampler::call(in(self, "self"), in(grid, "grid"))); });
 }
 
 const char *thunk_CuDNNGridSampler(void *p) {
@@ -1800,9 +1687,7 @@ const char *thunk_CuDNNGridSampler(void *p) {
 
 const char *CuDNNGridSamplerBackward(Tensor self, Tensor grid, Tensor grad_output,
     Tensor *grad_self, Tensor *grad_grid) {
-  return guard([&] { auto all = at::_ops::cudnn_grid_sampler_backward::call(in(self, "self"),
-      in(grid, "grid"), in(grad_output, "grad_output")); out(grad_self,
-      std::move(std::get<0>(all))); out(grad_grid, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grid) && unrecorded(grad_output)); auto all = at::_ops::cudnn_grid_sampler_backward::call(in(self, "self"), in(grid, "grid"), in(grad_output, "grad_output")); out(grad_self, std::move(std::get<0>(all))); out(grad_grid, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_CuDNNGridSamplerBackward(void *p) {
@@ -1817,9 +1702,7 @@ const char *thunk_CuDNNGridSamplerBackward(void *p) {
 
 const char *CuDNNGridSamplerBackwardOut(Tensor self, Tensor grid, Tensor grad_output, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::cudnn_grid_sampler_backward_out::call(in(self, "self"),
-      in(grid, "grid"), in(grad_output, "grad_output"), in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grid) && unrecorded(grad_output) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::cudnn_grid_sampler_backward_out::call(in(self, "self"), in(grid, "grid"), in(grad_output, "grad_output"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_CuDNNGridSamplerBackwardOut(void *p) {
@@ -1830,8 +1713,7 @@ const char *thunk_CuDNNGridSamplerBackwardOut(void *p) {
 }
 
 const char *CuDNNGridSamplerOut(Tensor self, Tensor grid, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cudnn_grid_sampler_out::call(in(self, "self"),
-      in(grid, "grid"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grid) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::cudnn_grid_sampler_out::call(in(self, "self"), in(grid, "grid"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CuDNNGridSamplerOut(void *p) {
@@ -1843,15 +1725,17 @@ const char *thunk_CuDNNGridSamplerOut(void *p) {
 const char *_CuDNNInitDropoutState(double dropout, bool train, int64_t dropout_seed,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cudnn_init_dropout_state::call(dropout, train,
-      dropout_seed, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::_cudnn_init_dropout_state::call(dropout, train, dropout_seed, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *_CuDNNInitDropoutStateOut(double dropout, bool train, int64_t dropout_seed,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_cudnn_init_dropout_state_out::call(dropout, train,
-      dropout_seed, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_cudnn_init_dropout_state_out::call(dropout, train, dropout_seed, in_mut(out_,
+      "out_"))); });
 }
 
 const char *CuDNNIsAcceptable(Tensor self, bool *result) {
@@ -1873,13 +1757,8 @@ const char *_CuDNNRNN(Tensor input, const Tensor *weight, int64_t weight_len,
     bool train, bool bidirectional, const int64_t *batch_sizes, int64_t batch_sizes_len,
     Tensor dropout_state, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3,
     Tensor *result4) {
-  return guard([&] { auto all = at::_ops::_cudnn_rnn::call(in(input, "input"), in_list(weight,
-      weight_len, "weight"), weight_stride0, in_opt(weight_buf), in(hx, "hx"), in_opt(cx), mode,
-      c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout, train,
-      bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state)); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(weight_buf) && unrecorded(hx) && unrecorded(cx) && unrecorded(dropout_state)); auto all = at::_ops::_cudnn_rnn::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in_opt(weight_buf), in(hx, "hx"), in_opt(cx), mode, c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout, train, bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); });
 }
 
 const char *_CuDNNRNNBackward(Tensor input, const Tensor *weight, int64_t weight_len,
@@ -1889,15 +1768,8 @@ const char *_CuDNNRNNBackward(Tensor input, const Tensor *weight, int64_t weight
     bool bidirectional, const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state,
     Tensor reserve, const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor **result3, int64_t *result3_len) {
-  return guard([&] { auto all = at::_ops::_cudnn_rnn_backward::call(in(input, "input"),
-      in_list(weight, weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx,
-      "hx"), in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy),
-      in_opt(grad_cy), mode, c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers,
-      batch_first, dropout, train, bidirectional, symints(batch_sizes, batch_sizes_len),
-      in_opt(dropout_state), in(reserve, "reserve"), bools<4>(output_mask,
-      "output_mask")); out_list(result3, result3_len, std::move(std::get<3>(all))); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(weight_buf) && unrecorded(hx) && unrecorded(cx) && unrecorded(output) && unrecorded(grad_output) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(dropout_state) && unrecorded(reserve)); auto all = at::_ops::_cudnn_rnn_backward::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx, "hx"), in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), mode, c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout, train, bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in(reserve, "reserve"), bools<4>(output_mask, "output_mask")); out_list(result3, result3_len, std::move(std::get<3>(all))); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_CuDNNRNNBackwardOut(Tensor input, const Tensor *weight, int64_t weight_len,
@@ -1907,29 +1779,25 @@ const char *_CuDNNRNNBackwardOut(Tensor input, const Tensor *weight, int64_t wei
     bool bidirectional, const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state,
     Tensor reserve, const bool *output_mask, Tensor out0, Tensor out1, Tensor out2,
     const Tensor *out3, int64_t out3_len) {
-  return guard([&] { at::_ops::_cudnn_rnn_backward_out::call(in(input, "input"), in_list(weight,
-      weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx, "hx"),
-      in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy),
-      mode, c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout,
-      train, bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state),
-      in(reserve, "reserve"), bools<4>(output_mask, "output_mask"), in_mut(out0, "out0"),
-      in_mut(out1, "out1"), in_mut(out2, "out2"), in_list(out3, out3_len, "out3")); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(weight_buf) && unrecorded(hx) && unrecorded(cx) && unrecorded(output) && unrecorded(grad_output) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(dropout_state) && unrecorded(reserve) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3, out3_len), c10::autograd_dispatch_keyset); at::_ops::_cudnn_rnn_backward_out::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx, "hx"), in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), mode, c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout, train, bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in(reserve, "reserve"), bools<4>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_list(out3, out3_len, "out3")); });
 }
 
 const char *_CuDNNRNNFlattenWeight(const Tensor *weight_arr, int64_t weight_arr_len,
     int64_t weight_stride0, int64_t input_size, int64_t mode, int64_t hidden_size,
     int64_t proj_size, int64_t num_layers, bool batch_first, bool bidirectional, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_cudnn_rnn_flatten_weight::call(in_list(weight_arr,
-      weight_arr_len, "weight_arr"), weight_stride0, c10::SymInt(input_size), mode,
-      c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first,
-      bidirectional)); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight_arr, weight_arr_len)); out(result,
+      at::_ops::_cudnn_rnn_flatten_weight::call(in_list(weight_arr, weight_arr_len, "weight_arr"),
+      weight_stride0, c10::SymInt(input_size), mode, c10::SymInt(hidden_size),
+      c10::SymInt(proj_size), num_layers, batch_first, bidirectional)); });
 }
 
 const char *_CuDNNRNNFlattenWeightOut(const Tensor *weight_arr, int64_t weight_arr_len,
     int64_t weight_stride0, int64_t input_size, int64_t mode, int64_t hidden_size,
     int64_t proj_size, int64_t num_layers, bool batch_first, bool bidirectional, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(weight_arr,
+      weight_arr_len) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_cudnn_rnn_flatten_weight_out::call(in_list(weight_arr, weight_arr_len,
       "weight_arr"), weight_stride0, c10::SymInt(input_size), mode, c10::SymInt(hidden_size),
       c10::SymInt(proj_size), num_layers, batch_first, bidirectional, in_mut(out_, "out_"))); });
@@ -1941,14 +1809,8 @@ const char *_CuDNNRNNOut(Tensor input, const Tensor *weight, int64_t weight_len,
     bool train, bool bidirectional, const int64_t *batch_sizes, int64_t batch_sizes_len,
     Tensor dropout_state, Tensor out0, Tensor out1, Tensor out2, Tensor out3, Tensor out4,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4) {
-  return guard([&] { auto all = at::_ops::_cudnn_rnn_out::call(in(input, "input"), in_list(weight,
-      weight_len, "weight"), weight_stride0, in_opt(weight_buf), in(hx, "hx"), in_opt(cx), mode,
-      c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout, train,
-      bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in_mut(out0,
-      "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4,
-      "out4")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3,
-      std::get<3>(all)); out_same(result4, std::get<4>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(weight_buf) && unrecorded(hx) && unrecorded(cx) && unrecorded(dropout_state) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3) && unrecorded(out4), c10::autograd_dispatch_keyset); auto all = at::_ops::_cudnn_rnn_out::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in_opt(weight_buf), in(hx, "hx"), in_opt(cx), mode, c10::SymInt(hidden_size), c10::SymInt(proj_size), num_layers, batch_first, dropout, train, bidirectional, symints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4, std::get<4>(all)); });
 }
 
 const char *_CuFFTClearPlanCache(int64_t device_index_) {
@@ -1969,8 +1831,7 @@ const char *_CuFFTSetPlanCacheMaxSize(int64_t device_index_, int64_t max_size) {
 }
 
 const char *CumMax(Tensor self, int64_t dim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::cummax::call(in(self, "self"), dim); out(values,
-      std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::cummax::call(in(self, "self"), dim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_CumMax(void *p) {
@@ -1983,8 +1844,7 @@ const char *thunk_CumMax(void *p) {
 }
 
 const char *_CumMaxHelper(Tensor self, Tensor values, Tensor indices, int64_t dim) {
-  return guard([&] { at::_ops::_cummax_helper::call(in(self, "self"), in_mut(values, "values"),
-      in_mut(indices, "indices"), dim); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices)); at::_ops::_cummax_helper::call(in(self, "self"), in_mut(values, "values"), in_mut(indices, "indices"), dim); });
 }
 
 const char *CumMaxMinBackward(Tensor grad, Tensor input, Tensor indices, int64_t dim,
@@ -2003,9 +1863,7 @@ const char *thunk_CumMaxMinBackward(void *p) {
 
 const char *CumMaxOut(Tensor self, int64_t dim, Tensor values, Tensor indices,
     Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::cummax_out::call(in(self, "self"), dim, in_mut(values,
-      "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::cummax_out::call(in(self, "self"), dim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_CumMaxOut(void *p) {
@@ -2015,8 +1873,7 @@ const char *thunk_CumMaxOut(void *p) {
 }
 
 const char *CumMin(Tensor self, int64_t dim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::cummin::call(in(self, "self"), dim); out(values,
-      std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::cummin::call(in(self, "self"), dim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_CumMin(void *p) {
@@ -2029,15 +1886,12 @@ const char *thunk_CumMin(void *p) {
 }
 
 const char *_CumMinHelper(Tensor self, Tensor values, Tensor indices, int64_t dim) {
-  return guard([&] { at::_ops::_cummin_helper::call(in(self, "self"), in_mut(values, "values"),
-      in_mut(indices, "indices"), dim); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices)); at::_ops::_cummin_helper::call(in(self, "self"), in_mut(values, "values"), in_mut(indices, "indices"), dim); });
 }
 
 const char *CumMinOut(Tensor self, int64_t dim, Tensor values, Tensor indices,
     Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::cummin_out::call(in(self, "self"), dim, in_mut(values,
-      "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::cummin_out::call(in(self, "self"), dim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_CumMinOut(void *p) {
@@ -2047,8 +1901,8 @@ const char *thunk_CumMinOut(void *p) {
 }
 
 const char *CumProd(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cumprod::call(in(self, "self"), dim,
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::cumprod::call(in(self, "self"), dim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_CumProd(void *p) {
@@ -2060,8 +1914,9 @@ const char *thunk_CumProd(void *p) {
 }
 
 const char *CumProd_(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cumprod_::call(in_mut(self, "self"), dim,
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cumprod_::call(in_mut(self,
+      "self"), dim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_CumProd_(void *p) {
@@ -2085,8 +1940,9 @@ const char *thunk_CumProdBackward(void *p) {
 
 const char *CumProdOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cumprod_out::call(in(self, "self"), dim,
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cumprod_out::call(in(self,
+      "self"), dim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CumProdOut(void *p) {
@@ -2096,8 +1952,8 @@ const char *thunk_CumProdOut(void *p) {
 }
 
 const char *CumSum(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::cumsum::call(in(self, "self"), dim,
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::cumsum::call(in(self, "self"), dim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_CumSum(void *p) {
@@ -2109,8 +1965,9 @@ const char *thunk_CumSum(void *p) {
 }
 
 const char *CumSum_(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cumsum_::call(in_mut(self, "self"), dim,
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cumsum_::call(in_mut(self,
+      "self"), dim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_CumSum_(void *p) {
@@ -2121,8 +1978,9 @@ const char *thunk_CumSum_(void *p) {
 
 const char *CumSumOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::cumsum_out::call(in(self, "self"), dim,
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::cumsum_out::call(in(self, "self"),
+      dim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_CumSumOut(void *p) {
@@ -2162,7 +2020,8 @@ const char *_DebugHasInternalOverlap(Tensor self, int64_t *result) {
 }
 
 const char *Deg2Rad(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::deg2rad::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::deg2rad::call(in(self, "self"))); });
 }
 
 const char *thunk_Deg2Rad(void *p) {
@@ -2174,7 +2033,9 @@ const char *thunk_Deg2Rad(void *p) {
 }
 
 const char *Deg2Rad_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::deg2rad_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::deg2rad_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Deg2Rad_(void *p) {
@@ -2184,8 +2045,9 @@ const char *thunk_Deg2Rad_(void *p) {
 }
 
 const char *Deg2RadOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::deg2rad_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::deg2rad_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Deg2RadOut(void *p) {
@@ -2195,7 +2057,7 @@ const char *thunk_Deg2RadOut(void *p) {
 }
 
 const char *DenseDim(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::dense_dim::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::dense_dim::call(in(self, "self")); });
 }
 
 const char *thunk_DenseDim(void *p) {
@@ -2208,7 +2070,8 @@ const char *thunk_DenseDim(void *p) {
 }
 
 const char *Dequantize(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::dequantize_self::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::dequantize_self::call(in(self, "self"))); });
 }
 
 const char *thunk_Dequantize(void *p) {
@@ -2220,8 +2083,9 @@ const char *thunk_Dequantize(void *p) {
 }
 
 const char *DequantizeOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::dequantize_self_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::dequantize_self_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DequantizeOut(void *p) {
@@ -2232,8 +2096,8 @@ const char *thunk_DequantizeOut(void *p) {
 
 const char *DequantizeTensors(const Tensor *tensors, int64_t tensors_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::dequantize_tensors::call(in_list(tensors,
-      tensors_len, "tensors"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len)); out_list(result,
+      result_len, at::_ops::dequantize_tensors::call(in_list(tensors, tensors_len, "tensors"))); });
 }
 
 const char *thunk_DequantizeTensors(void *p) {
@@ -2248,8 +2112,10 @@ const char *thunk_DequantizeTensors(void *p) {
 
 const char *DequantizeTensorsOut(const Tensor *tensors, int64_t tensors_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::dequantize_tensors_out::call(in_list(tensors, tensors_len, "tensors"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::dequantize_tensors_out::call(in_list(tensors,
+      tensors_len, "tensors"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk_DequantizeTensorsOut(void *p) {
@@ -2293,7 +2159,8 @@ const char *thunk_Detach_(void *p) {
 }
 
 const char *DetachCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::detach_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::detach_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_DetachCopy(void *p) {
@@ -2305,8 +2172,9 @@ const char *thunk_DetachCopy(void *p) {
 }
 
 const char *DetachCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::detach_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::detach_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DetachCopyOut(void *p) {
@@ -2328,8 +2196,8 @@ const char *thunk_Diag(void *p) {
 }
 
 const char *DiagEmbed(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::diag_embed::call(in(self, "self"), offset, dim1,
-      dim2)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::diag_embed::call(in(self, "self"), offset, dim1, dim2)); });
 }
 
 const char *thunk_DiagEmbed(void *p) {
@@ -2342,8 +2210,9 @@ const char *thunk_DiagEmbed(void *p) {
 
 const char *DiagEmbedOut(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::diag_embed_out::call(in(self, "self"), offset, dim1,
-      dim2, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::diag_embed_out::call(in(self,
+      "self"), offset, dim1, dim2, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DiagEmbedOut(void *p) {
@@ -2365,7 +2234,9 @@ const char *thunk_DiagFlat(void *p) {
 }
 
 const char *Diagonal(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::diagonal::call(in(self, "self"), offset, dim1, dim2)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::diagonal::call(in(self, "self"),
+      offset, dim1, dim2)); });
 }
 
 const char *thunk_Diagonal(void *p) {
@@ -2378,8 +2249,9 @@ const char *thunk_Diagonal(void *p) {
 
 const char *DiagonalBackward(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::diagonal_backward::call(in(grad_output, "grad_output"),
-      symints(input_sizes, input_sizes_len), offset, dim1, dim2)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::diagonal_backward::call(in(grad_output, "grad_output"), symints(input_sizes,
+      input_sizes_len), offset, dim1, dim2)); });
 }
 
 const char *thunk_DiagonalBackward(void *p) {
@@ -2394,9 +2266,10 @@ const char *thunk_DiagonalBackward(void *p) {
 const char *DiagonalBackwardOut(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t offset, int64_t dim1, int64_t dim2, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::diagonal_backward_out::call(in(grad_output,
-      "grad_output"), symints(input_sizes, input_sizes_len), offset, dim1, dim2, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::diagonal_backward_out::call(in(grad_output, "grad_output"), symints(input_sizes,
+      input_sizes_len), offset, dim1, dim2, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DiagonalBackwardOut(void *p) {
@@ -2407,8 +2280,8 @@ const char *thunk_DiagonalBackwardOut(void *p) {
 }
 
 const char *DiagonalCopy(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::diagonal_copy::call(in(self, "self"), offset, dim1,
-      dim2)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::diagonal_copy::call(in(self, "self"), offset, dim1, dim2)); });
 }
 
 const char *thunk_DiagonalCopy(void *p) {
@@ -2421,8 +2294,9 @@ const char *thunk_DiagonalCopy(void *p) {
 
 const char *DiagonalCopyOut(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::diagonal_copy_out::call(in(self, "self"), offset,
-      dim1, dim2, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::diagonal_copy_out::call(in(self,
+      "self"), offset, dim1, dim2, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DiagonalCopyOut(void *p) {
@@ -2433,8 +2307,8 @@ const char *thunk_DiagonalCopyOut(void *p) {
 
 const char *DiagonalScatter(Tensor self, Tensor src, int64_t offset, int64_t dim1, int64_t dim2,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::diagonal_scatter::call(in(self, "self"), in(src, "src"),
-      offset, dim1, dim2)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src)); out(result,
+      at::_ops::diagonal_scatter::call(in(self, "self"), in(src, "src"), offset, dim1, dim2)); });
 }
 
 const char *thunk_DiagonalScatter(void *p) {
@@ -2448,8 +2322,7 @@ const char *thunk_DiagonalScatter(void *p) {
 
 const char *DiagonalScatterOut(Tensor self, Tensor src, int64_t offset, int64_t dim1, int64_t dim2,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::diagonal_scatter_out::call(in(self, "self"), in(src,
-      "src"), offset, dim1, dim2, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::diagonal_scatter_out::call(in(self, "self"), in(src, "src"), offset, dim1, dim2, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DiagonalScatterOut(void *p) {
@@ -2496,7 +2369,8 @@ const char *thunk_DiffOut(void *p) {
 }
 
 const char *Digamma(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::digamma::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::digamma::call(in(self, "self"))); });
 }
 
 const char *thunk_Digamma(void *p) {
@@ -2508,7 +2382,9 @@ const char *thunk_Digamma(void *p) {
 }
 
 const char *Digamma_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::digamma_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::digamma_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Digamma_(void *p) {
@@ -2518,8 +2394,9 @@ const char *thunk_Digamma_(void *p) {
 }
 
 const char *DigammaOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::digamma_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::digamma_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DigammaOut(void *p) {
@@ -2533,26 +2410,24 @@ const char *_DimArange(Tensor like, int64_t dim, Tensor *result) {
 }
 
 const char *_DimI(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::_dimI::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::_dimI::call(in(self, "self")); });
 }
 
 const char *_DimV(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::_dimV::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::_dimV::call(in(self, "self")); });
 }
 
 const char *_DirichletGrad(Tensor x, Tensor alpha, Tensor total, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_dirichlet_grad::call(in(x, "x"), in(alpha, "alpha"),
-      in(total, "total"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(alpha) && unrecorded(total)); out(result, at::_ops::_dirichlet_grad::call(in(x, "x"), in(alpha, "alpha"), in(total, "total"))); });
 }
 
 const char *_DirichletGradOut(Tensor x, Tensor alpha, Tensor total, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_dirichlet_grad_out::call(in(x, "x"), in(alpha,
-      "alpha"), in(total, "total"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(alpha) && unrecorded(total) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_dirichlet_grad_out::call(in(x, "x"), in(alpha, "alpha"), in(total, "total"), in_mut(out_, "out_"))); });
 }
 
 const char *Dist(Tensor self, Tensor other, Scalar p, Tensor *result) {
-  return guard([&] { out(result, at::_ops::dist::call(in(self, "self"), in(other, "other"),
-      scalar(p))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::dist::call(in(self, "self"), in(other, "other"), scalar(p))); });
 }
 
 const char *thunk_Dist(void *p) {
@@ -2564,8 +2439,7 @@ const char *thunk_Dist(void *p) {
 }
 
 const char *DistOut(Tensor self, Tensor other, Scalar p, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::dist_out::call(in(self, "self"), in(other, "other"),
-      scalar(p), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::dist_out::call(in(self, "self"), in(other, "other"), scalar(p), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DistOut(void *p) {
@@ -2575,8 +2449,8 @@ const char *thunk_DistOut(void *p) {
 }
 
 const char *Div(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::div_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::div_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Div(void *p) {
@@ -2588,8 +2462,9 @@ const char *thunk_Div(void *p) {
 }
 
 const char *Div_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::div__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Div_(void *p) {
@@ -2718,8 +2593,9 @@ const char *thunk_DivideScalarMode_(void *p) {
 }
 
 const char *DivMode(Tensor self, Tensor other, const char *rounding_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::div_Tensor_mode::call(in(self, "self"), in(other,
-      "other"), str_opt(rounding_mode))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::div_Tensor_mode::call(in(self, "self"), in(other, "other"),
+      str_opt(rounding_mode))); });
 }
 
 const char *thunk_DivMode(void *p) {
@@ -2731,8 +2607,10 @@ const char *thunk_DivMode(void *p) {
 }
 
 const char *DivMode_(Tensor self, Tensor other, const char *rounding_mode, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div__Tensor_mode::call(in_mut(self, "self"),
-      in(other, "other"), str_opt(rounding_mode))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::div__Tensor_mode::call(in_mut(self, "self"), in(other, "other"),
+      str_opt(rounding_mode))); });
 }
 
 const char *thunk_DivMode_(void *p) {
@@ -2743,8 +2621,7 @@ const char *thunk_DivMode_(void *p) {
 
 const char *DivModeOut(Tensor self, Tensor other, const char *rounding_mode, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div_out_mode::call(in(self, "self"), in(other,
-      "other"), str_opt(rounding_mode), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::div_out_mode::call(in(self, "self"), in(other, "other"), str_opt(rounding_mode), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DivModeOut(void *p) {
@@ -2754,8 +2631,7 @@ const char *thunk_DivModeOut(void *p) {
 }
 
 const char *DivOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::div_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DivOut(void *p) {
@@ -2765,7 +2641,8 @@ const char *thunk_DivOut(void *p) {
 }
 
 const char *DivScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::div_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::div_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_DivScalar(void *p) {
@@ -2777,8 +2654,9 @@ const char *thunk_DivScalar(void *p) {
 }
 
 const char *DivScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::div__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_DivScalar_(void *p) {
@@ -2788,8 +2666,8 @@ const char *thunk_DivScalar_(void *p) {
 }
 
 const char *DivScalarMode(Tensor self, Scalar other, const char *rounding_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::div_Scalar_mode::call(in(self, "self"), scalar(other),
-      str_opt(rounding_mode))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::div_Scalar_mode::call(in(self, "self"), scalar(other), str_opt(rounding_mode))); });
 }
 
 const char *thunk_DivScalarMode(void *p) {
@@ -2801,8 +2679,10 @@ const char *thunk_DivScalarMode(void *p) {
 }
 
 const char *DivScalarMode_(Tensor self, Scalar other, const char *rounding_mode, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div__Scalar_mode::call(in_mut(self, "self"),
-      scalar(other), str_opt(rounding_mode))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::div__Scalar_mode::call(in_mut(self, "self"), scalar(other),
+      str_opt(rounding_mode))); });
 }
 
 const char *thunk_DivScalarMode_(void *p) {
@@ -2813,8 +2693,9 @@ const char *thunk_DivScalarMode_(void *p) {
 
 const char *DivScalarModeOut(Tensor self, Scalar other, const char *rounding_mode, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div_Scalar_mode_out::call(in(self, "self"),
-      scalar(other), str_opt(rounding_mode), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::div_Scalar_mode_out::call(in(self,
+      "self"), scalar(other), str_opt(rounding_mode), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DivScalarModeOut(void *p) {
@@ -2824,8 +2705,9 @@ const char *thunk_DivScalarModeOut(void *p) {
 }
 
 const char *DivScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::div_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::div_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DivScalarOut(void *p) {
@@ -2835,7 +2717,8 @@ const char *thunk_DivScalarOut(void *p) {
 }
 
 const char *Dot(Tensor self, Tensor tensor, Tensor *result) {
-  return guard([&] { out(result, at::_ops::dot::call(in(self, "self"), in(tensor, "tensor"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor)); out(result,
+      at::_ops::dot::call(in(self, "self"), in(tensor, "tensor"))); });
 }
 
 const char *thunk_Dot(void *p) {
@@ -2847,8 +2730,7 @@ const char *thunk_Dot(void *p) {
 }
 
 const char *DotOut(Tensor self, Tensor tensor, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::dot_out::call(in(self, "self"), in(tensor, "tensor"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::dot_out::call(in(self, "self"), in(tensor, "tensor"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_DotOut(void *p) {
@@ -2936,14 +2818,12 @@ const char *thunk_DStackOut(void *p) {
 
 const char *_DynQuantMatMul4Bit(Tensor inp, Tensor packed_weights, int64_t block_size,
     int64_t in_features, int64_t out_features, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_dyn_quant_matmul_4bit::call(in(inp, "inp"),
-      in(packed_weights, "packed_weights"), block_size, in_features, out_features)); });
+  return guard([&] { const BelowAutograd below(unrecorded(inp) && unrecorded(packed_weights)); out(result, at::_ops::_dyn_quant_matmul_4bit::call(in(inp, "inp"), in(packed_weights, "packed_weights"), block_size, in_features, out_features)); });
 }
 
 const char *_DynQuantPack4BitWeight(Tensor weights, Tensor scales_zeros, Tensor bias,
     int64_t block_size, int64_t in_features, int64_t out_features, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_dyn_quant_pack_4bit_weight::call(in(weights, "weights"),
-      in(scales_zeros, "scales_zeros"), in_opt(bias), block_size, in_features, out_features)); });
+  return guard([&] { const BelowAutograd below(unrecorded(weights) && unrecorded(scales_zeros) && unrecorded(bias)); out(result, at::_ops::_dyn_quant_pack_4bit_weight::call(in(weights, "weights"), in(scales_zeros, "scales_zeros"), in_opt(bias), block_size, in_features, out_features)); });
 }
 
 const char *_EfficientAttentionBackward(Tensor grad_out_, Tensor query, Tensor key, Tensor value,
@@ -2952,14 +2832,7 @@ const char *_EfficientAttentionBackward(Tensor grad_out_, Tensor query, Tensor k
     Tensor philox_offset, int64_t custom_mask_type, bool bias_requires_grad, const double *scale,
     const int64_t *num_splits_key, const int64_t *window_size, bool shared_storage_dqdkdv,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_efficient_attention_backward::call(in(grad_out_,
-      "grad_out_"), in(query, "query"), in(key, "key"), in(value, "value"), in_opt(bias), in(out_,
-      "out_"), in_opt(cu_seqlens_q), in_opt(cu_seqlens_k), c10::SymInt(max_seqlen_q),
-      c10::SymInt(max_seqlen_k), in(logsumexp, "logsumexp"), dropout_p, in(philox_seed,
-      "philox_seed"), in(philox_offset, "philox_offset"), custom_mask_type, bias_requires_grad,
-      opt(scale), opt(num_splits_key), opt(window_size), shared_storage_dqdkdv); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out_) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(bias) && unrecorded(out_) && unrecorded(cu_seqlens_q) && unrecorded(cu_seqlens_k) && unrecorded(logsumexp) && unrecorded(philox_seed) && unrecorded(philox_offset)); auto all = at::_ops::_efficient_attention_backward::call(in(grad_out_, "grad_out_"), in(query, "query"), in(key, "key"), in(value, "value"), in_opt(bias), in(out_, "out_"), in_opt(cu_seqlens_q), in_opt(cu_seqlens_k), c10::SymInt(max_seqlen_q), c10::SymInt(max_seqlen_k), in(logsumexp, "logsumexp"), dropout_p, in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), custom_mask_type, bias_requires_grad, opt(scale), opt(num_splits_key), opt(window_size), shared_storage_dqdkdv); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *_EfficientAttentionForward(Tensor query, Tensor key, Tensor value, Tensor bias,
@@ -2968,25 +2841,21 @@ const char *_EfficientAttentionForward(Tensor query, Tensor key, Tensor value, T
     bool compute_log_sumexp, const double *scale, Tensor seqlen_k, const int64_t *window_size,
     Tensor *output, Tensor *logsumexp, Tensor *philox_seed, Tensor *philox_offset,
     int64_t *max_seqlen_batch_q, int64_t *max_seqlen_batch_k) {
-  return guard([&] { auto all = at::_ops::_efficient_attention_forward::call(in(query, "query"),
-      in(key, "key"), in(value, "value"), in_opt(bias), in_opt(cu_seqlens_q), in_opt(cu_seqlens_k),
-      symint_opt(max_seqlen_q), symint_opt(max_seqlen_k), dropout_p, custom_mask_type,
-      compute_log_sumexp, opt(scale), in_opt(seqlen_k), opt(window_size)); out(output,
-      std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(philox_seed,
-      std::move(std::get<2>(all))); out(philox_offset,
-      std::move(std::get<3>(all))); *max_seqlen_batch_q = std::move(std::get<4>(all)).expect_int(); *max_seqlen_batch_k = std::move(std::get<5>(all)).expect_int(); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(bias) && unrecorded(cu_seqlens_q) && unrecorded(cu_seqlens_k) && unrecorded(seqlen_k)); auto all = at::_ops::_efficient_attention_forward::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(bias), in_opt(cu_seqlens_q), in_opt(cu_seqlens_k), symint_opt(max_seqlen_q), symint_opt(max_seqlen_k), dropout_p, custom_mask_type, compute_log_sumexp, opt(scale), in_opt(seqlen_k), opt(window_size)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(philox_seed, std::move(std::get<2>(all))); out(philox_offset, std::move(std::get<3>(all))); *max_seqlen_batch_q = std::move(std::get<4>(all)).expect_int(); *max_seqlen_batch_k = std::move(std::get<5>(all)).expect_int(); });
 }
 
 const char *_EfficientZeroTensor(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_efficientzerotensor::call(symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::_efficientzerotensor::call(symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *_EfficientZeroTensorOut(const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_efficientzerotensor_out::call(symints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_efficientzerotensor_out::call(symints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *Einsum(const char *equation, const Tensor *tensors, int64_t tensors_len,
@@ -3005,8 +2874,8 @@ const char *thunk_Einsum(void *p) {
 }
 
 const char *ELU(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Tensor *result) {
-  return guard([&] { out(result, at::_ops::elu::call(in(self, "self"), scalar(alpha), scalar(scale),
-      scalar(input_scale))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::elu::call(in(self, "self"), scalar(alpha), scalar(scale), scalar(input_scale))); });
 }
 
 const char *thunk_ELU(void *p) {
@@ -3018,8 +2887,9 @@ const char *thunk_ELU(void *p) {
 }
 
 const char *ELU_(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::elu_::call(in_mut(self, "self"), scalar(alpha),
-      scalar(scale), scalar(input_scale))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::elu_::call(in_mut(self, "self"),
+      scalar(alpha), scalar(scale), scalar(input_scale))); });
 }
 
 const char *thunk_ELU_(void *p) {
@@ -3030,9 +2900,7 @@ const char *thunk_ELU_(void *p) {
 
 const char *ELUBackward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale,
     bool is_result, Tensor self_or_result, Tensor *result) {
-  return guard([&] { out(result, at::_ops::elu_backward::call(in(grad_output, "grad_output"),
-      scalar(alpha), scalar(scale), scalar(input_scale), is_result, in(self_or_result,
-      "self_or_result"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self_or_result)); out(result, at::_ops::elu_backward::call(in(grad_output, "grad_output"), scalar(alpha), scalar(scale), scalar(input_scale), is_result, in(self_or_result, "self_or_result"))); });
 }
 
 const char *thunk_ELUBackward(void *p) {
@@ -3046,9 +2914,7 @@ const char *thunk_ELUBackward(void *p) {
 
 const char *ELUBackwardGradInput(Tensor grad_output, Scalar alpha, Scalar scale,
     Scalar input_scale, bool is_result, Tensor self_or_result, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::elu_backward_grad_input::call(in(grad_output,
-      "grad_output"), scalar(alpha), scalar(scale), scalar(input_scale), is_result,
-      in(self_or_result, "self_or_result"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self_or_result) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::elu_backward_grad_input::call(in(grad_output, "grad_output"), scalar(alpha), scalar(scale), scalar(input_scale), is_result, in(self_or_result, "self_or_result"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ELUBackwardGradInput(void *p) {
@@ -3060,8 +2926,9 @@ const char *thunk_ELUBackwardGradInput(void *p) {
 
 const char *ELUOut(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::elu_out::call(in(self, "self"), scalar(alpha),
-      scalar(scale), scalar(input_scale), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::elu_out::call(in(self, "self"),
+      scalar(alpha), scalar(scale), scalar(input_scale), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ELUOut(void *p) {
@@ -3072,8 +2939,7 @@ const char *thunk_ELUOut(void *p) {
 
 const char *Embedding(Tensor weight, Tensor indices, int64_t padding_idx, bool scale_grad_by_freq,
     bool sparse, Tensor *result) {
-  return guard([&] { out(result, at::_ops::embedding::call(in(weight, "weight"), in(indices,
-      "indices"), c10::SymInt(padding_idx), scale_grad_by_freq, sparse)); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight) && unrecorded(indices)); out(result, at::_ops::embedding::call(in(weight, "weight"), in(indices, "indices"), c10::SymInt(padding_idx), scale_grad_by_freq, sparse)); });
 }
 
 const char *thunk_Embedding(void *p) {
@@ -3127,73 +2993,46 @@ const char *thunk_EmbeddingBag(void *p) {
 const char *_EmbeddingBag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq,
     int64_t mode, bool sparse, Tensor per_sample_weights, bool include_last_offset,
     int64_t padding_idx, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_embedding_bag::call(in(weight, "weight"), in(indices,
-      "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse,
-      in_opt(per_sample_weights), include_last_offset, padding_idx); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight) && unrecorded(indices) && unrecorded(offsets) && unrecorded(per_sample_weights)); auto all = at::_ops::_embedding_bag::call(in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse, in_opt(per_sample_weights), include_last_offset, padding_idx); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *_EmbeddingBagBackward(Tensor grad, Tensor indices, Tensor offsets, Tensor offset2bag,
     Tensor bag_size, Tensor maximum_indices, int64_t num_weights, bool scale_grad_by_freq,
     int64_t mode, bool sparse, Tensor per_sample_weights, int64_t padding_idx, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_embedding_bag_backward::call(in(grad, "grad"),
-      in(indices, "indices"), in(offsets, "offsets"), in(offset2bag, "offset2bag"), in(bag_size,
-      "bag_size"), in(maximum_indices, "maximum_indices"), c10::SymInt(num_weights),
-      scale_grad_by_freq, mode, sparse, in_opt(per_sample_weights), padding_idx)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(indices) && unrecorded(offsets) && unrecorded(offset2bag) && unrecorded(bag_size) && unrecorded(maximum_indices) && unrecorded(per_sample_weights)); out(result, at::_ops::_embedding_bag_backward::call(in(grad, "grad"), in(indices, "indices"), in(offsets, "offsets"), in(offset2bag, "offset2bag"), in(bag_size, "bag_size"), in(maximum_indices, "maximum_indices"), c10::SymInt(num_weights), scale_grad_by_freq, mode, sparse, in_opt(per_sample_weights), padding_idx)); });
 }
 
 const char *_EmbeddingBagDenseBackward(Tensor grad, Tensor indices, Tensor offset2bag,
     Tensor bag_size, Tensor maximum_indices, int64_t num_weights, bool scale_grad_by_freq,
     int64_t mode, Tensor per_sample_weights, int64_t padding_idx, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_embedding_bag_dense_backward::call(in(grad, "grad"),
-      in(indices, "indices"), in(offset2bag, "offset2bag"), in(bag_size, "bag_size"),
-      in(maximum_indices, "maximum_indices"), c10::SymInt(num_weights), scale_grad_by_freq, mode,
-      in_opt(per_sample_weights), padding_idx)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(indices) && unrecorded(offset2bag) && unrecorded(bag_size) && unrecorded(maximum_indices) && unrecorded(per_sample_weights)); out(result, at::_ops::_embedding_bag_dense_backward::call(in(grad, "grad"), in(indices, "indices"), in(offset2bag, "offset2bag"), in(bag_size, "bag_size"), in(maximum_indices, "maximum_indices"), c10::SymInt(num_weights), scale_grad_by_freq, mode, in_opt(per_sample_weights), padding_idx)); });
 }
 
 const char *_EmbeddingBagDenseBackwardOut(Tensor grad, Tensor indices, Tensor offset2bag,
     Tensor bag_size, Tensor maximum_indices, int64_t num_weights, bool scale_grad_by_freq,
     int64_t mode, Tensor per_sample_weights, int64_t padding_idx, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_embedding_bag_dense_backward_out::call(in(grad,
-      "grad"), in(indices, "indices"), in(offset2bag, "offset2bag"), in(bag_size, "bag_size"),
-      in(maximum_indices, "maximum_indices"), c10::SymInt(num_weights), scale_grad_by_freq, mode,
-      in_opt(per_sample_weights), padding_idx, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(indices) && unrecorded(offset2bag) && unrecorded(bag_size) && unrecorded(maximum_indices) && unrecorded(per_sample_weights) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_embedding_bag_dense_backward_out::call(in(grad, "grad"), in(indices, "indices"), in(offset2bag, "offset2bag"), in(bag_size, "bag_size"), in(maximum_indices, "maximum_indices"), c10::SymInt(num_weights), scale_grad_by_freq, mode, in_opt(per_sample_weights), padding_idx, in_mut(out_, "out_"))); });
 }
 
 const char *_EmbeddingBagForwardOnly(Tensor weight, Tensor indices, Tensor offsets,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
     bool include_last_offset, int64_t padding_idx, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_embedding_bag_forward_only::call(in(weight, "weight"),
-      in(indices, "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse,
-      in_opt(per_sample_weights), include_last_offset, padding_idx); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight) && unrecorded(indices) && unrecorded(offsets) && unrecorded(per_sample_weights)); auto all = at::_ops::_embedding_bag_forward_only::call(in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse, in_opt(per_sample_weights), include_last_offset, padding_idx); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *_EmbeddingBagForwardOnlyOut(Tensor weight, Tensor indices, Tensor offsets,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
     bool include_last_offset, int64_t padding_idx, Tensor out0, Tensor out1, Tensor out2,
     Tensor out3, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_embedding_bag_forward_only_out::call(in(weight, "weight"),
-      in(indices, "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse,
-      in_opt(per_sample_weights), include_last_offset, padding_idx, in_mut(out0, "out0"),
-      in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight) && unrecorded(indices) && unrecorded(offsets) && unrecorded(per_sample_weights) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3), c10::autograd_dispatch_keyset); auto all = at::_ops::_embedding_bag_forward_only_out::call(in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse, in_opt(per_sample_weights), include_last_offset, padding_idx, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *_EmbeddingBagOut(Tensor weight, Tensor indices, Tensor offsets,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
     bool include_last_offset, int64_t padding_idx, Tensor out0, Tensor out1, Tensor out2,
     Tensor out3, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_embedding_bag_out::call(in(weight, "weight"), in(indices,
-      "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse,
-      in_opt(per_sample_weights), include_last_offset, padding_idx, in_mut(out0, "out0"),
-      in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight) && unrecorded(indices) && unrecorded(offsets) && unrecorded(per_sample_weights) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3), c10::autograd_dispatch_keyset); auto all = at::_ops::_embedding_bag_out::call(in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), scale_grad_by_freq, mode, sparse, in_opt(per_sample_weights), include_last_offset, padding_idx, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *EmbeddingBagPaddingIdx(Tensor weight, Tensor indices, Tensor offsets,
@@ -3222,18 +3061,13 @@ const char *thunk_EmbeddingBagPaddingIdx(void *p) {
 
 const char *_EmbeddingBagPerSampleWeightsBackward(Tensor grad, Tensor weight, Tensor indices,
     Tensor offsets, Tensor offset2bag, int64_t mode, int64_t padding_idx, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_embedding_bag_per_sample_weights_backward::call(in(grad,
-      "grad"), in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), in(offset2bag,
-      "offset2bag"), mode, padding_idx)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(weight) && unrecorded(indices) && unrecorded(offsets) && unrecorded(offset2bag)); out(result, at::_ops::_embedding_bag_per_sample_weights_backward::call(in(grad, "grad"), in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), in(offset2bag, "offset2bag"), mode, padding_idx)); });
 }
 
 const char *_EmbeddingBagPerSampleWeightsBackwardOut(Tensor grad, Tensor weight, Tensor indices,
     Tensor offsets, Tensor offset2bag, int64_t mode, int64_t padding_idx, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_embedding_bag_per_sample_weights_backward_out::call(in(grad, "grad"), in(weight,
-      "weight"), in(indices, "indices"), in(offsets, "offsets"), in(offset2bag, "offset2bag"),
-      mode, padding_idx, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(weight) && unrecorded(indices) && unrecorded(offsets) && unrecorded(offset2bag) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_embedding_bag_per_sample_weights_backward_out::call(in(grad, "grad"), in(weight, "weight"), in(indices, "indices"), in(offsets, "offsets"), in(offset2bag, "offset2bag"), mode, padding_idx, in_mut(out_, "out_"))); });
 }
 
 const char *_EmbeddingBagSparseBackward(Tensor grad, Tensor indices, Tensor offsets,
@@ -3247,9 +3081,7 @@ const char *_EmbeddingBagSparseBackward(Tensor grad, Tensor indices, Tensor offs
 
 const char *EmbeddingDenseBackward(Tensor grad_output, Tensor indices, int64_t num_weights,
     int64_t padding_idx, bool scale_grad_by_freq, Tensor *result) {
-  return guard([&] { out(result, at::_ops::embedding_dense_backward::call(in(grad_output,
-      "grad_output"), in(indices, "indices"), c10::SymInt(num_weights), c10::SymInt(padding_idx),
-      scale_grad_by_freq)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(indices)); out(result, at::_ops::embedding_dense_backward::call(in(grad_output, "grad_output"), in(indices, "indices"), c10::SymInt(num_weights), c10::SymInt(padding_idx), scale_grad_by_freq)); });
 }
 
 const char *thunk_EmbeddingDenseBackward(void *p) {
@@ -3263,9 +3095,7 @@ const char *thunk_EmbeddingDenseBackward(void *p) {
 
 const char *EmbeddingDenseBackwardOut(Tensor grad_output, Tensor indices, int64_t num_weights,
     int64_t padding_idx, bool scale_grad_by_freq, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::embedding_dense_backward_out::call(in(grad_output,
-      "grad_output"), in(indices, "indices"), c10::SymInt(num_weights), c10::SymInt(padding_idx),
-      scale_grad_by_freq, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(indices) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::embedding_dense_backward_out::call(in(grad_output, "grad_output"), in(indices, "indices"), c10::SymInt(num_weights), c10::SymInt(padding_idx), scale_grad_by_freq, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmbeddingDenseBackwardOut(void *p) {
@@ -3277,8 +3107,7 @@ const char *thunk_EmbeddingDenseBackwardOut(void *p) {
 
 const char *EmbeddingOut(Tensor weight, Tensor indices, int64_t padding_idx,
     bool scale_grad_by_freq, bool sparse, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::embedding_out::call(in(weight, "weight"), in(indices,
-      "indices"), c10::SymInt(padding_idx), scale_grad_by_freq, sparse, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(weight) && unrecorded(indices) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::embedding_out::call(in(weight, "weight"), in(indices, "indices"), c10::SymInt(padding_idx), scale_grad_by_freq, sparse, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmbeddingOut(void *p) {
@@ -3290,8 +3119,9 @@ const char *thunk_EmbeddingOut(void *p) {
 
 const char *EmbeddingRenorm(Tensor self, Tensor indices, double max_norm, double norm_type,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::embedding_renorm::call(in(self, "self"), in(indices,
-      "indices"), max_norm, norm_type)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices)); out(result,
+      at::_ops::embedding_renorm::call(in(self, "self"), in(indices, "indices"), max_norm,
+      norm_type)); });
 }
 
 const char *thunk_EmbeddingRenorm(void *p) {
@@ -3305,8 +3135,10 @@ const char *thunk_EmbeddingRenorm(void *p) {
 
 const char *EmbeddingRenorm_(Tensor self, Tensor indices, double max_norm, double norm_type,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::embedding_renorm_::call(in_mut(self, "self"),
-      in(indices, "indices"), max_norm, norm_type)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::embedding_renorm_::call(in_mut(self, "self"), in(indices, "indices"), max_norm,
+      norm_type)); });
 }
 
 const char *thunk_EmbeddingRenorm_(void *p) {
@@ -3317,8 +3149,7 @@ const char *thunk_EmbeddingRenorm_(void *p) {
 
 const char *EmbeddingRenormOut(Tensor self, Tensor indices, double max_norm, double norm_type,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::embedding_renorm_out::call(in(self, "self"),
-      in(indices, "indices"), max_norm, norm_type, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::embedding_renorm_out::call(in(self, "self"), in(indices, "indices"), max_norm, norm_type, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmbeddingRenormOut(void *p) {
@@ -3345,8 +3176,9 @@ const char *thunk_EmbeddingSparseBackward(void *p) {
 const char *Empty(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::empty_memory_format::call(symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::empty_memory_format::call(symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory),
       memory_format_opt(memory_format_))); });
 }
 
@@ -3364,23 +3196,26 @@ const char *thunk_Empty(void *p) {
 const char *_EmptyAffineQuantized(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, double scale,
     int64_t zero_point, const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_empty_affine_quantized::call(symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory), scale,
-      zero_point, memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::_empty_affine_quantized::call(symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory), scale, zero_point,
+      memory_format_opt(memory_format_))); });
 }
 
 const char *_EmptyAffineQuantizedOut(const int64_t *size, int64_t size_len, double scale,
     int64_t zero_point, const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_empty_affine_quantized_out::call(symints(size,
-      size_len), scale, zero_point, memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_empty_affine_quantized_out::call(symints(size, size_len), scale, zero_point,
+      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *EmptyLike(Tensor self, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, const MemoryFormat *memory_format_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::empty_like::call(in(self, "self"), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::empty_like::call(in(self, "self"), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_EmptyLike(void *p) {
@@ -3396,8 +3231,9 @@ const char *thunk_EmptyLike(void *p) {
 
 const char *EmptyLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::empty_like_out::call(in(self, "self"),
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::empty_like_out::call(in(self,
+      "self"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmptyLikeOut(void *p) {
@@ -3422,27 +3258,22 @@ const char *_EmptyPerChannelAffineQuantized(const int64_t *size, int64_t size_le
     Tensor zero_points, int64_t axis, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, const MemoryFormat *memory_format_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_empty_per_channel_affine_quantized::call(symints(size,
-      size_len), in(scales, "scales"), in(zero_points, "zero_points"), axis, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(scales) && unrecorded(zero_points)); out(result, at::_ops::_empty_per_channel_affine_quantized::call(symints(size, size_len), in(scales, "scales"), in(zero_points, "zero_points"), axis, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *_EmptyPerChannelAffineQuantizedOut(const int64_t *size, int64_t size_len,
     Tensor scales, Tensor zero_points, int64_t axis, const MemoryFormat *memory_format_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_empty_per_channel_affine_quantized_out::call(symints(size, size_len), in(scales,
-      "scales"), in(zero_points, "zero_points"), axis, memory_format_opt(memory_format_),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(scales) && unrecorded(zero_points) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_empty_per_channel_affine_quantized_out::call(symints(size, size_len), in(scales, "scales"), in(zero_points, "zero_points"), axis, memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *EmptyPermuted(const int64_t *size, int64_t size_len, const int64_t *physical_layout,
     int64_t physical_layout_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::empty_permuted::call(symints(size, size_len),
-      ints(physical_layout, physical_layout_len), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::empty_permuted::call(symints(size, size_len), ints(physical_layout,
+      physical_layout_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_EmptyPermuted(void *p) {
@@ -3458,8 +3289,10 @@ const char *thunk_EmptyPermuted(void *p) {
 
 const char *EmptyPermutedOut(const int64_t *size, int64_t size_len, const int64_t *physical_layout,
     int64_t physical_layout_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::empty_permuted_out::call(symints(size, size_len),
-      ints(physical_layout, physical_layout_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::empty_permuted_out::call(symints(size, size_len), ints(physical_layout,
+      physical_layout_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmptyPermutedOut(void *p) {
@@ -3472,8 +3305,9 @@ const char *thunk_EmptyPermutedOut(void *p) {
 const char *EmptyQuantized(const int64_t *size, int64_t size_len, Tensor qtensor,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::empty_quantized::call(ints(size, size_len), in(qtensor,
-      "qtensor"), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+  return guard([&] { const BelowAutograd below(unrecorded(qtensor)); out(result,
+      at::_ops::empty_quantized::call(ints(size, size_len), in(qtensor, "qtensor"),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
       memory_format_opt(memory_format_))); });
 }
 
@@ -3490,8 +3324,10 @@ const char *thunk_EmptyQuantized(void *p) {
 
 const char *EmptyQuantizedOut(const int64_t *size, int64_t size_len, Tensor qtensor,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::empty_quantized_out::call(ints(size, size_len),
-      in(qtensor, "qtensor"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(qtensor) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::empty_quantized_out::call(ints(size, size_len), in(qtensor, "qtensor"),
+      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmptyQuantizedOut(void *p) {
@@ -3504,9 +3340,9 @@ const char *thunk_EmptyQuantizedOut(void *p) {
 const char *EmptyStrided(const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::empty_strided::call(symints(size, size_len),
-      symints(stride, stride_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::empty_strided::call(symints(size, size_len), symints(stride, stride_len),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_EmptyStrided(void *p) {
@@ -3522,8 +3358,10 @@ const char *thunk_EmptyStrided(void *p) {
 
 const char *EmptyStridedOut(const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::empty_strided_out::call(symints(size, size_len),
-      symints(stride, stride_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::empty_strided_out::call(symints(size, size_len), symints(stride, stride_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EmptyStridedOut(void *p) {
@@ -3533,7 +3371,8 @@ const char *thunk_EmptyStridedOut(void *p) {
 }
 
 const char *Eq(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::eq_Tensor::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::eq_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Eq(void *p) {
@@ -3545,8 +3384,9 @@ const char *thunk_Eq(void *p) {
 }
 
 const char *Eq_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::eq__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::eq__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Eq_(void *p) {
@@ -3556,8 +3396,7 @@ const char *thunk_Eq_(void *p) {
 }
 
 const char *EqOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::eq_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::eq_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EqOut(void *p) {
@@ -3567,7 +3406,8 @@ const char *thunk_EqOut(void *p) {
 }
 
 const char *EqScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::eq_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::eq_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_EqScalar(void *p) {
@@ -3579,8 +3419,9 @@ const char *thunk_EqScalar(void *p) {
 }
 
 const char *EqScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::eq__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::eq__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_EqScalar_(void *p) {
@@ -3590,8 +3431,9 @@ const char *thunk_EqScalar_(void *p) {
 }
 
 const char *EqScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::eq_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::eq_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EqScalarOut(void *p) {
@@ -3601,7 +3443,7 @@ const char *thunk_EqScalarOut(void *p) {
 }
 
 const char *Equal(Tensor self, Tensor other, bool *result) {
-  return guard([&] { *result = at::_ops::equal::call(in(self, "self"), in(other, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); *result = at::_ops::equal::call(in(self, "self"), in(other, "other")); });
 }
 
 const char *thunk_Equal(void *p) {
@@ -3614,7 +3456,8 @@ const char *thunk_Equal(void *p) {
 }
 
 const char *Erf(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::erf::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::erf::call(in(self, "self"))); });
 }
 
 const char *thunk_Erf(void *p) {
@@ -3626,7 +3469,9 @@ const char *thunk_Erf(void *p) {
 }
 
 const char *Erf_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::erf_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::erf_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Erf_(void *p) {
@@ -3636,7 +3481,8 @@ const char *thunk_Erf_(void *p) {
 }
 
 const char *Erfc(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::erfc::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::erfc::call(in(self, "self"))); });
 }
 
 const char *thunk_Erfc(void *p) {
@@ -3648,7 +3494,9 @@ const char *thunk_Erfc(void *p) {
 }
 
 const char *Erfc_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::erfc_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::erfc_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Erfc_(void *p) {
@@ -3658,8 +3506,9 @@ const char *thunk_Erfc_(void *p) {
 }
 
 const char *ErfcOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::erfc_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::erfc_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ErfcOut(void *p) {
@@ -3669,7 +3518,8 @@ const char *thunk_ErfcOut(void *p) {
 }
 
 const char *Erfinv(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::erfinv::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::erfinv::call(in(self, "self"))); });
 }
 
 const char *thunk_Erfinv(void *p) {
@@ -3681,7 +3531,9 @@ const char *thunk_Erfinv(void *p) {
 }
 
 const char *Erfinv_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::erfinv_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::erfinv_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Erfinv_(void *p) {
@@ -3691,8 +3543,9 @@ const char *thunk_Erfinv_(void *p) {
 }
 
 const char *ErfinvOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::erfinv_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::erfinv_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ErfinvOut(void *p) {
@@ -3702,8 +3555,9 @@ const char *thunk_ErfinvOut(void *p) {
 }
 
 const char *ErfOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::erf_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::erf_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ErfOut(void *p) {
@@ -3713,16 +3567,19 @@ const char *thunk_ErfOut(void *p) {
 }
 
 const char *_EuclideanDist(Tensor x1, Tensor x2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_euclidean_dist::call(in(x1, "x1"), in(x2, "x2"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x1) && unrecorded(x2)); out(result,
+      at::_ops::_euclidean_dist::call(in(x1, "x1"), in(x2, "x2"))); });
 }
 
 const char *_EuclideanDistOut(Tensor x1, Tensor x2, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_euclidean_dist_out::call(in(x1, "x1"), in(x2, "x2"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x1) && unrecorded(x2) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_euclidean_dist_out::call(in(x1,
+      "x1"), in(x2, "x2"), in_mut(out_, "out_"))); });
 }
 
 const char *Exp(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::exp::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::exp::call(in(self, "self"))); });
 }
 
 const char *thunk_Exp(void *p) {
@@ -3734,7 +3591,8 @@ const char *thunk_Exp(void *p) {
 }
 
 const char *Exp2(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::exp2::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::exp2::call(in(self, "self"))); });
 }
 
 const char *thunk_Exp2(void *p) {
@@ -3746,7 +3604,9 @@ const char *thunk_Exp2(void *p) {
 }
 
 const char *Exp2_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::exp2_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::exp2_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Exp2_(void *p) {
@@ -3756,8 +3616,9 @@ const char *thunk_Exp2_(void *p) {
 }
 
 const char *Exp2Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::exp2_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::exp2_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Exp2Out(void *p) {
@@ -3767,7 +3628,9 @@ const char *thunk_Exp2Out(void *p) {
 }
 
 const char *Exp_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::exp_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::exp_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Exp_(void *p) {
@@ -3778,8 +3641,9 @@ const char *thunk_Exp_(void *p) {
 
 const char *Expand(Tensor self, const int64_t *size, int64_t size_len, bool implicit,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::expand::call(in(self, "self"), symints(size, size_len),
-      implicit)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::expand::call(in(self, "self"),
+      symints(size, size_len), implicit)); });
 }
 
 const char *thunk_Expand(void *p) {
@@ -3804,8 +3668,8 @@ const char *thunk_ExpandAs(void *p) {
 
 const char *ExpandCopy(Tensor self, const int64_t *size, int64_t size_len, bool implicit,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::expand_copy::call(in(self, "self"), symints(size,
-      size_len), implicit)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::expand_copy::call(in(self, "self"), symints(size, size_len), implicit)); });
 }
 
 const char *thunk_ExpandCopy(void *p) {
@@ -3818,8 +3682,9 @@ const char *thunk_ExpandCopy(void *p) {
 
 const char *ExpandCopyOut(Tensor self, const int64_t *size, int64_t size_len, bool implicit,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::expand_copy_out::call(in(self, "self"), symints(size,
-      size_len), implicit, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::expand_copy_out::call(in(self,
+      "self"), symints(size, size_len), implicit, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ExpandCopyOut(void *p) {
@@ -3829,7 +3694,8 @@ const char *thunk_ExpandCopyOut(void *p) {
 }
 
 const char *Expm1(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::expm1::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::expm1::call(in(self, "self"))); });
 }
 
 const char *thunk_Expm1(void *p) {
@@ -3841,7 +3707,9 @@ const char *thunk_Expm1(void *p) {
 }
 
 const char *Expm1_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::expm1_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::expm1_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Expm1_(void *p) {
@@ -3851,8 +3719,9 @@ const char *thunk_Expm1_(void *p) {
 }
 
 const char *Expm1Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::expm1_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::expm1_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Expm1Out(void *p) {
@@ -3862,8 +3731,8 @@ const char *thunk_Expm1Out(void *p) {
 }
 
 const char *Exponential(Tensor self, double lambd, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::exponential::call(in(self, "self"), lambd,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::exponential::call(in(self, "self"), lambd, generator_opt(generator))); });
 }
 
 const char *thunk_Exponential(void *p) {
@@ -3875,8 +3744,9 @@ const char *thunk_Exponential(void *p) {
 }
 
 const char *Exponential_(Tensor self, double lambd, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::exponential_::call(in_mut(self, "self"), lambd,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::exponential_::call(in_mut(self,
+      "self"), lambd, generator_opt(generator))); });
 }
 
 const char *thunk_Exponential_(void *p) {
@@ -3887,8 +3757,9 @@ const char *thunk_Exponential_(void *p) {
 
 const char *ExponentialOut(Tensor self, double lambd, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::exponential_out::call(in(self, "self"), lambd,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::exponential_out::call(in(self,
+      "self"), lambd, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ExponentialOut(void *p) {
@@ -3898,8 +3769,9 @@ const char *thunk_ExponentialOut(void *p) {
 }
 
 const char *ExpOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::exp_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::exp_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ExpOut(void *p) {
@@ -3910,8 +3782,8 @@ const char *thunk_ExpOut(void *p) {
 
 const char *Eye(int64_t n, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::eye::call(c10::SymInt(n), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::eye::call(c10::SymInt(n),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Eye(void *p) {
@@ -3926,8 +3798,9 @@ const char *thunk_Eye(void *p) {
 
 const char *EyeM(int64_t n, int64_t m, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::eye_m::call(c10::SymInt(n), c10::SymInt(m),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::eye_m::call(c10::SymInt(n), c10::SymInt(m), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_EyeM(void *p) {
@@ -3941,8 +3814,9 @@ const char *thunk_EyeM(void *p) {
 }
 
 const char *EyeMOut(int64_t n, int64_t m, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::eye_m_out::call(c10::SymInt(n), c10::SymInt(m),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::eye_m_out::call(c10::SymInt(n),
+      c10::SymInt(m), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EyeMOut(void *p) {
@@ -3952,8 +3826,9 @@ const char *thunk_EyeMOut(void *p) {
 }
 
 const char *EyeOut(int64_t n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::eye_out::call(c10::SymInt(n), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::eye_out::call(c10::SymInt(n),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_EyeOut(void *p) {
@@ -3964,45 +3839,35 @@ const char *thunk_EyeOut(void *p) {
 
 const char *_FakeQuantizeLearnablePerChannelAffine(Tensor self, Tensor scale, Tensor zero_point,
     int64_t axis, int64_t quant_min, int64_t quant_max, double grad_factor, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_fake_quantize_learnable_per_channel_affine::call(in(self,
-      "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max,
-      grad_factor)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); out(result, at::_ops::_fake_quantize_learnable_per_channel_affine::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, grad_factor)); });
 }
 
 const char *_FakeQuantizeLearnablePerChannelAffineBackward(Tensor grad, Tensor self, Tensor scale,
     Tensor zero_point, int64_t axis, int64_t quant_min, int64_t quant_max, double grad_factor,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_fake_quantize_learnable_per_channel_affine_backward::call(in(grad, "grad"), in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, grad_factor); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); auto all = at::_ops::_fake_quantize_learnable_per_channel_affine_backward::call(in(grad, "grad"), in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, grad_factor); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_FakeQuantizeLearnablePerChannelAffineOut(Tensor self, Tensor scale, Tensor zero_point,
     int64_t axis, int64_t quant_min, int64_t quant_max, double grad_factor, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_fake_quantize_learnable_per_channel_affine_out::call(in(self, "self"), in(scale,
-      "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, grad_factor, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_fake_quantize_learnable_per_channel_affine_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, grad_factor, in_mut(out_, "out_"))); });
 }
 
 const char *_FakeQuantizeLearnablePerTensorAffine(Tensor self, Tensor scale, Tensor zero_point,
     int64_t quant_min, int64_t quant_max, double grad_factor, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_fake_quantize_learnable_per_tensor_affine::call(in(self,
-      "self"), in(scale, "scale"), in(zero_point, "zero_point"), quant_min, quant_max,
-      grad_factor)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); out(result, at::_ops::_fake_quantize_learnable_per_tensor_affine::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), quant_min, quant_max, grad_factor)); });
 }
 
 const char *_FakeQuantizeLearnablePerTensorAffineBackward(Tensor grad, Tensor self, Tensor scale,
     Tensor zero_point, int64_t quant_min, int64_t quant_max, double grad_factor, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_fake_quantize_learnable_per_tensor_affine_backward::call(in(grad, "grad"), in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), quant_min, quant_max, grad_factor); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); auto all = at::_ops::_fake_quantize_learnable_per_tensor_affine_backward::call(in(grad, "grad"), in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), quant_min, quant_max, grad_factor); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_FakeQuantizeLearnablePerTensorAffineOut(Tensor self, Tensor scale, Tensor zero_point,
     int64_t quant_min, int64_t quant_max, double grad_factor, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_fake_quantize_learnable_per_tensor_affine_out::call(in(self, "self"), in(scale,
-      "scale"), in(zero_point, "zero_point"), quant_min, quant_max, grad_factor, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_fake_quantize_learnable_per_tensor_affine_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), quant_min, quant_max, grad_factor, in_mut(out_, "out_"))); });
 }
 
 const char *FakeQuantizePerChannelAffine(Tensor self, Tensor scale, Tensor zero_point,
@@ -4022,10 +3887,7 @@ const char *thunk_FakeQuantizePerChannelAffine(void *p) {
 
 const char *FakeQuantizePerChannelAffineCacheMask(Tensor self, Tensor scale, Tensor zero_point,
     int64_t axis, int64_t quant_min, int64_t quant_max, Tensor *output, Tensor *mask) {
-  return guard([&] { auto all = at::_ops::fake_quantize_per_channel_affine_cachemask::call(in(self,
-      "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min,
-      quant_max); out(output, std::move(std::get<0>(all))); out(mask,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); auto all = at::_ops::fake_quantize_per_channel_affine_cachemask::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max); out(output, std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_FakeQuantizePerChannelAffineCacheMask(void *p) {
@@ -4057,7 +3919,7 @@ const char *thunk_FakeQuantizePerChannelAffineCacheMaskBackward(void *p) {
 const char *FakeQuantizePerChannelAffineCacheMaskOut(Tensor self, Tensor scale, Tensor zero_point,
     int64_t axis, int64_t quant_min, int64_t quant_max, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::fake_quantize_per_channel_affine_cachemask_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::fake_quantize_per_channel_affine_cachemask_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, quant_min, quant_max, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_FakeQuantizePerChannelAffineCacheMaskOut(void *p) {
@@ -4084,9 +3946,7 @@ const char *thunk_FakeQuantizePerTensorAffine(void *p) {
 
 const char *FakeQuantizePerTensorAffineCacheMask(Tensor self, double scale, int64_t zero_point,
     int64_t quant_min, int64_t quant_max, Tensor *output, Tensor *mask) {
-  return guard([&] { auto all = at::_ops::fake_quantize_per_tensor_affine_cachemask::call(in(self,
-      "self"), scale, zero_point, quant_min, quant_max); out(output,
-      std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::fake_quantize_per_tensor_affine_cachemask::call(in(self, "self"), scale, zero_point, quant_min, quant_max); out(output, std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_FakeQuantizePerTensorAffineCacheMask(void *p) {
@@ -4117,7 +3977,7 @@ const char *thunk_FakeQuantizePerTensorAffineCacheMaskBackward(void *p) {
 const char *FakeQuantizePerTensorAffineCacheMaskOut(Tensor self, double scale, int64_t zero_point,
     int64_t quant_min, int64_t quant_max, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::fake_quantize_per_tensor_affine_cachemask_out::call(in(self, "self"), scale, zero_point, quant_min, quant_max, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::fake_quantize_per_tensor_affine_cachemask_out::call(in(self, "self"), scale, zero_point, quant_min, quant_max, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_FakeQuantizePerTensorAffineCacheMaskOut(void *p) {
@@ -4130,13 +3990,13 @@ const char *thunk_FakeQuantizePerTensorAffineCacheMaskOut(void *p) {
 const char *_FakeQuantizePerTensorAffineCacheMaskTensorQParams(Tensor self, Tensor scale,
     Tensor zero_point, Tensor fake_quant_enabled, int64_t quant_min, int64_t quant_max,
     Tensor *output, Tensor *mask) {
-  return guard([&] { auto all = at::_ops::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), in(fake_quant_enabled, "fake_quant_enabled"), quant_min, quant_max); out(output, std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(fake_quant_enabled)); auto all = at::_ops::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), in(fake_quant_enabled, "fake_quant_enabled"), quant_min, quant_max); out(output, std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); });
 }
 
 const char *_FakeQuantizePerTensorAffineCacheMaskTensorQParamsOut(Tensor self, Tensor scale,
     Tensor zero_point, Tensor fake_quant_enabled, int64_t quant_min, int64_t quant_max,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), in(fake_quant_enabled, "fake_quant_enabled"), quant_min, quant_max, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(fake_quant_enabled) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), in(fake_quant_enabled, "fake_quant_enabled"), quant_min, quant_max, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *FakeQuantizePerTensorAffineTensorQParams(Tensor self, Tensor scale, Tensor zero_point,
@@ -4358,26 +4218,31 @@ const char *thunk_FeatureDropout_(void *p) {
 
 const char *_FFTC2C(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
     bool forward, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_fft_c2c::call(in(self, "self"), symints(dim, dim_len),
-      normalization, forward)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_fft_c2c::call(in(self, "self"), symints(dim, dim_len), normalization,
+      forward)); });
 }
 
 const char *_FFTC2COut(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
     bool forward, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_fft_c2c_out::call(in(self, "self"), symints(dim,
-      dim_len), normalization, forward, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_fft_c2c_out::call(in(self,
+      "self"), symints(dim, dim_len), normalization, forward, in_mut(out_, "out_"))); });
 }
 
 const char *_FFTC2R(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
     int64_t last_dim_size, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_fft_c2r::call(in(self, "self"), ints(dim, dim_len),
-      normalization, c10::SymInt(last_dim_size))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_fft_c2r::call(in(self, "self"), ints(dim, dim_len), normalization,
+      c10::SymInt(last_dim_size))); });
 }
 
 const char *_FFTC2ROut(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
     int64_t last_dim_size, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_fft_c2r_out::call(in(self, "self"), ints(dim,
-      dim_len), normalization, c10::SymInt(last_dim_size), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_fft_c2r_out::call(in(self,
+      "self"), ints(dim, dim_len), normalization, c10::SymInt(last_dim_size), in_mut(out_,
+      "out_"))); });
 }
 
 const char *FFTFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor *result) {
@@ -4421,8 +4286,8 @@ const char *thunk_FFTFFT2Out(void *p) {
 
 const char *FFTFFTFreq(int64_t n, double d, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fft_fftfreq::call(n, d, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::fft_fftfreq::call(n, d,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_FFTFFTFreq(void *p) {
@@ -4436,8 +4301,9 @@ const char *thunk_FFTFFTFreq(void *p) {
 }
 
 const char *FFTFFTFreqOut(int64_t n, double d, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fft_fftfreq_out::call(n, d, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fft_fftfreq_out::call(n, d,
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FFTFFTFreqOut(void *p) {
@@ -4828,14 +4694,15 @@ const char *thunk_FFTIRFFTOut(void *p) {
 
 const char *_FFTR2C(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
     bool onesided, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_fft_r2c::call(in(self, "self"), ints(dim, dim_len),
-      normalization, onesided)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_fft_r2c::call(in(self, "self"), ints(dim, dim_len), normalization, onesided)); });
 }
 
 const char *_FFTR2COut(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
     bool onesided, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_fft_r2c_out::call(in(self, "self"), ints(dim,
-      dim_len), normalization, onesided, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_fft_r2c_out::call(in(self,
+      "self"), ints(dim, dim_len), normalization, onesided, in_mut(out_, "out_"))); });
 }
 
 const char *FFTRFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor *result) {
@@ -4880,8 +4747,8 @@ const char *thunk_FFTRFFT2Out(void *p) {
 
 const char *FFTRFFTFreq(int64_t n, double d, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fft_rfftfreq::call(n, d, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::fft_rfftfreq::call(n, d,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_FFTRFFTFreq(void *p) {
@@ -4895,8 +4762,9 @@ const char *thunk_FFTRFFTFreq(void *p) {
 }
 
 const char *FFTRFFTFreqOut(int64_t n, double d, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fft_rfftfreq_out::call(n, d, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fft_rfftfreq_out::call(n, d,
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FFTRFFTFreqOut(void *p) {

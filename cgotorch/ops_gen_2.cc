@@ -122,7 +122,8 @@ using namespace cgotorch;  // NOLINT
 extern "C" {
 
 const char *Fill(Tensor self, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fill_Scalar::call(in(self, "self"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::fill_Scalar::call(in(self, "self"), scalar(value))); });
 }
 
 const char *thunk_Fill(void *p) {
@@ -134,8 +135,9 @@ const char *thunk_Fill(void *p) {
 }
 
 const char *Fill_(Tensor self, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fill__Scalar::call(in_mut(self, "self"),
-      scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fill__Scalar::call(in_mut(self,
+      "self"), scalar(value))); });
 }
 
 const char *thunk_Fill_(void *p) {
@@ -157,13 +159,16 @@ const char *thunk_FillDiagonal_(void *p) {
 
 const char *_FillMemEffDropoutMask_(Tensor self, double dropout_p, int64_t seed, int64_t offset,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_fill_mem_eff_dropout_mask_::call(in_mut(self,
-      "self"), dropout_p, seed, offset)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_fill_mem_eff_dropout_mask_::call(in_mut(self, "self"), dropout_p, seed,
+      offset)); });
 }
 
 const char *FillOut(Tensor self, Scalar value, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fill_Scalar_out::call(in(self, "self"),
-      scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fill_Scalar_out::call(in(self,
+      "self"), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FillOut(void *p) {
@@ -173,8 +178,8 @@ const char *thunk_FillOut(void *p) {
 }
 
 const char *FillTensor(Tensor self, Tensor value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fill_Tensor::call(in(self, "self"), in(value,
-      "value"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(value)); out(result,
+      at::_ops::fill_Tensor::call(in(self, "self"), in(value, "value"))); });
 }
 
 const char *thunk_FillTensor(void *p) {
@@ -186,8 +191,9 @@ const char *thunk_FillTensor(void *p) {
 }
 
 const char *FillTensor_(Tensor self, Tensor value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fill__Tensor::call(in_mut(self, "self"), in(value,
-      "value"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(value),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fill__Tensor::call(in_mut(self,
+      "self"), in(value, "value"))); });
 }
 
 const char *thunk_FillTensor_(void *p) {
@@ -197,8 +203,7 @@ const char *thunk_FillTensor_(void *p) {
 }
 
 const char *FillTensorOut(Tensor self, Tensor value, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fill_Tensor_out::call(in(self, "self"), in(value,
-      "value"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(value) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::fill_Tensor_out::call(in(self, "self"), in(value, "value"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FillTensorOut(void *p) {
@@ -245,13 +250,7 @@ const char *_FlashAttentionBackward(Tensor grad_out, Tensor query, Tensor key, T
     int64_t max_k, double dropout_p, bool is_causal, Tensor rng_state, Tensor unused,
     const double *scale, const int64_t *window_size_left, const int64_t *window_size_right,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_flash_attention_backward::call(in(grad_out, "grad_out"),
-      in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp,
-      "logsumexp"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q),
-      c10::SymInt(max_k), dropout_p, is_causal, in(rng_state, "rng_state"), in(unused, "unused"),
-      opt(scale), symint_opt(window_size_left), symint_opt(window_size_right)); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(rng_state) && unrecorded(unused)); auto all = at::_ops::_flash_attention_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, in(rng_state, "rng_state"), in(unused, "unused"), opt(scale), symint_opt(window_size_left), symint_opt(window_size_right)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_FlashAttentionForward(Tensor query, Tensor key, Tensor value, Tensor cum_seq_q,
@@ -260,14 +259,7 @@ const char *_FlashAttentionForward(Tensor query, Tensor key, Tensor value, Tenso
     const int64_t *window_size_right, Tensor seqused_k, Tensor alibi_slopes, Tensor block_table,
     const int64_t *num_splits, Tensor *output, Tensor *softmax_logsumexp, Tensor *rng_state,
     Tensor *unused, Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_flash_attention_forward::call(in(query, "query"), in(key,
-      "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k), c10::SymInt(max_q),
-      c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask, opt(scale),
-      symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k),
-      in_opt(alibi_slopes), in_opt(block_table), opt(num_splits)); out(output,
-      std::move(std::get<0>(all))); out(softmax_logsumexp,
-      std::move(std::get<1>(all))); out(rng_state, std::move(std::get<2>(all))); out(unused,
-      std::move(std::get<3>(all))); out(debug_attn_mask, std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(seqused_k) && unrecorded(alibi_slopes) && unrecorded(block_table)); auto all = at::_ops::_flash_attention_forward::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask, opt(scale), symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k), in_opt(alibi_slopes), in_opt(block_table), opt(num_splits)); out(output, std::move(std::get<0>(all))); out(softmax_logsumexp, std::move(std::get<1>(all))); out(rng_state, std::move(std::get<2>(all))); out(unused, std::move(std::get<3>(all))); out(debug_attn_mask, std::move(std::get<4>(all))); });
 }
 
 const char *_FlashAttentionForwardNoDropoutInplace(Tensor out_, Tensor query, Tensor key,
@@ -275,12 +267,7 @@ const char *_FlashAttentionForwardNoDropoutInplace(Tensor out_, Tensor query, Te
     double dropout_p, bool is_causal, bool return_debug_mask, const double *scale,
     const int64_t *window_size_left, const int64_t *window_size_right, Tensor seqused_k,
     Tensor alibi_slopes, Tensor block_table, const int64_t *num_splits, Tensor *softmax_logsumexp) {
-  return guard([&] { out(softmax_logsumexp,
-      at::_ops::_flash_attention_forward_no_dropout_inplace::call(in_mut(out_, "out_"), in(query,
-      "query"), in(key, "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k),
-      c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask, opt(scale),
-      symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k),
-      in_opt(alibi_slopes), in_opt(block_table), opt(num_splits))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(seqused_k) && unrecorded(alibi_slopes) && unrecorded(block_table)); out(softmax_logsumexp, at::_ops::_flash_attention_forward_no_dropout_inplace::call(in_mut(out_, "out_"), in(query, "query"), in(key, "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask, opt(scale), symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k), in_opt(alibi_slopes), in_opt(block_table), opt(num_splits))); });
 }
 
 const char *_FlashAttentionForwardQuantized(Tensor query, Tensor key, Tensor value,
@@ -289,14 +276,7 @@ const char *_FlashAttentionForwardQuantized(Tensor query, Tensor key, Tensor val
     const double *scale, const int64_t *window_size_left, const int64_t *window_size_right,
     Tensor seqused_k, Tensor alibi_slopes, Tensor *output, Tensor *softmax_logsumexp,
     Tensor *rng_state, Tensor *unused, Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_flash_attention_forward_quantized::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k),
-      c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask,
-      in_opt(q_descale), in_opt(k_descale), in_opt(v_descale), opt(scale),
-      symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k),
-      in_opt(alibi_slopes)); out(output, std::move(std::get<0>(all))); out(softmax_logsumexp,
-      std::move(std::get<1>(all))); out(rng_state, std::move(std::get<2>(all))); out(unused,
-      std::move(std::get<3>(all))); out(debug_attn_mask, std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(q_descale) && unrecorded(k_descale) && unrecorded(v_descale) && unrecorded(seqused_k) && unrecorded(alibi_slopes)); auto all = at::_ops::_flash_attention_forward_quantized::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask, in_opt(q_descale), in_opt(k_descale), in_opt(v_descale), opt(scale), symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k), in_opt(alibi_slopes)); out(output, std::move(std::get<0>(all))); out(softmax_logsumexp, std::move(std::get<1>(all))); out(rng_state, std::move(std::get<2>(all))); out(unused, std::move(std::get<3>(all))); out(debug_attn_mask, std::move(std::get<4>(all))); });
 }
 
 const char *Flatten(Tensor self, int64_t start_dim, int64_t end_dim, Tensor *result) {
@@ -326,7 +306,8 @@ const char *thunk_FlattenDenseTensors(void *p) {
 }
 
 const char *Flip(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::flip::call(in(self, "self"), ints(dims, dims_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::flip::call(in(self, "self"), ints(dims, dims_len))); });
 }
 
 const char *thunk_Flip(void *p) {
@@ -351,8 +332,9 @@ const char *thunk_FlipLR(void *p) {
 
 const char *FlipOut(Tensor self, const int64_t *dims, int64_t dims_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::flip_out::call(in(self, "self"), ints(dims,
-      dims_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::flip_out::call(in(self, "self"),
+      ints(dims, dims_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FlipOut(void *p) {
@@ -468,7 +450,8 @@ const char *thunk_FloatPowerTensorScalarOut(void *p) {
 }
 
 const char *Floor(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::floor::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::floor::call(in(self, "self"))); });
 }
 
 const char *thunk_Floor(void *p) {
@@ -480,7 +463,9 @@ const char *thunk_Floor(void *p) {
 }
 
 const char *Floor_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::floor_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::floor_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Floor_(void *p) {
@@ -490,8 +475,8 @@ const char *thunk_Floor_(void *p) {
 }
 
 const char *FloorDivide(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::floor_divide::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::floor_divide::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_FloorDivide(void *p) {
@@ -503,8 +488,9 @@ const char *thunk_FloorDivide(void *p) {
 }
 
 const char *FloorDivide_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::floor_divide__Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::floor_divide__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_FloorDivide_(void *p) {
@@ -514,8 +500,7 @@ const char *thunk_FloorDivide_(void *p) {
 }
 
 const char *FloorDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::floor_divide_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::floor_divide_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FloorDivideOut(void *p) {
@@ -525,8 +510,8 @@ const char *thunk_FloorDivideOut(void *p) {
 }
 
 const char *FloorDivideScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::floor_divide_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::floor_divide_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_FloorDivideScalar(void *p) {
@@ -538,8 +523,9 @@ const char *thunk_FloorDivideScalar(void *p) {
 }
 
 const char *FloorDivideScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::floor_divide__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::floor_divide__Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_FloorDivideScalar_(void *p) {
@@ -549,8 +535,10 @@ const char *thunk_FloorDivideScalar_(void *p) {
 }
 
 const char *FloorDivideScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::floor_divide_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::floor_divide_Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_FloorDivideScalarOut(void *p) {
@@ -560,8 +548,9 @@ const char *thunk_FloorDivideScalarOut(void *p) {
 }
 
 const char *FloorOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::floor_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::floor_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FloorOut(void *p) {
@@ -571,7 +560,8 @@ const char *thunk_FloorOut(void *p) {
 }
 
 const char *Fmax(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fmax::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::fmax::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Fmax(void *p) {
@@ -583,8 +573,7 @@ const char *thunk_Fmax(void *p) {
 }
 
 const char *FmaxOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fmax_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::fmax_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FmaxOut(void *p) {
@@ -594,7 +583,8 @@ const char *thunk_FmaxOut(void *p) {
 }
 
 const char *Fmin(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fmin::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::fmin::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Fmin(void *p) {
@@ -606,8 +596,7 @@ const char *thunk_Fmin(void *p) {
 }
 
 const char *FminOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fmin_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::fmin_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FminOut(void *p) {
@@ -617,8 +606,8 @@ const char *thunk_FminOut(void *p) {
 }
 
 const char *Fmod(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fmod_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::fmod_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Fmod(void *p) {
@@ -630,8 +619,9 @@ const char *thunk_Fmod(void *p) {
 }
 
 const char *Fmod_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fmod__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fmod__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Fmod_(void *p) {
@@ -641,8 +631,7 @@ const char *thunk_Fmod_(void *p) {
 }
 
 const char *FmodOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fmod_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::fmod_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FmodOut(void *p) {
@@ -652,7 +641,8 @@ const char *thunk_FmodOut(void *p) {
 }
 
 const char *FmodScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fmod_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::fmod_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_FmodScalar(void *p) {
@@ -664,8 +654,9 @@ const char *thunk_FmodScalar(void *p) {
 }
 
 const char *FmodScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fmod__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fmod__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_FmodScalar_(void *p) {
@@ -675,8 +666,9 @@ const char *thunk_FmodScalar_(void *p) {
 }
 
 const char *FmodScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::fmod_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::fmod_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FmodScalarOut(void *p) {
@@ -686,18 +678,20 @@ const char *thunk_FmodScalarOut(void *p) {
 }
 
 const char *_Foobar(Tensor self, bool arg1, bool arg2, bool arg3, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_foobar::call(in(self, "self"), arg1, arg2, arg3)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_foobar::call(in(self, "self"), arg1, arg2, arg3)); });
 }
 
 const char *_FoobarOut(Tensor self, bool arg1, bool arg2, bool arg3, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_foobar_out::call(in(self, "self"), arg1, arg2, arg3,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_foobar_out::call(in(self,
+      "self"), arg1, arg2, arg3, in_mut(out_, "out_"))); });
 }
 
 const char *_ForeachAbs(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_abs::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_abs::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachAbs(void *p) {
@@ -711,7 +705,9 @@ const char *thunk__ForeachAbs(void *p) {
 }
 
 const char *_ForeachAbs_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_abs_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_abs_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachAbs_(void *p) {
@@ -722,8 +718,9 @@ const char *thunk__ForeachAbs_(void *p) {
 
 const char *_ForeachAbsOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_abs_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_abs_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAbsOut(void *p) {
@@ -734,8 +731,8 @@ const char *thunk__ForeachAbsOut(void *p) {
 
 const char *_ForeachAcos(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_acos::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_acos::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachAcos(void *p) {
@@ -749,7 +746,9 @@ const char *thunk__ForeachAcos(void *p) {
 }
 
 const char *_ForeachAcos_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_acos_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_acos_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachAcos_(void *p) {
@@ -760,8 +759,9 @@ const char *thunk__ForeachAcos_(void *p) {
 
 const char *_ForeachAcosOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_acos_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_acos_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAcosOut(void *p) {
@@ -773,7 +773,8 @@ const char *thunk__ForeachAcosOut(void *p) {
 const char *_ForeachAddCDivScalar(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Scalar value, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len)); out_list(result, result_len,
       at::_ops::_foreach_addcdiv_Scalar::call(in_list(self, self_len, "self"), in_list(tensor1,
       tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"), scalar(value))); });
 }
@@ -791,9 +792,11 @@ const char *thunk__ForeachAddCDivScalar(void *p) {
 
 const char *_ForeachAddCDivScalar_(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Scalar value) {
-  return guard([&] { at::_ops::_foreach_addcdiv__Scalar::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalar(value)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcdiv__Scalar::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalar(value)); });
 }
 
 const char *thunk__ForeachAddCDivScalar_(void *p) {
@@ -806,7 +809,8 @@ const char *thunk__ForeachAddCDivScalar_(void *p) {
 const char *_ForeachAddCDivScalarList(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len)); out_list(result, result_len,
       at::_ops::_foreach_addcdiv_ScalarList::call(in_list(self, self_len, "self"), in_list(tensor1,
       tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"), scalars(scalars_,
       scalars__len))); });
@@ -826,9 +830,11 @@ const char *thunk__ForeachAddCDivScalarList(void *p) {
 const char *_ForeachAddCDivScalarList_(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, const Scalar *scalars_,
     int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_addcdiv__ScalarList::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcdiv__ScalarList::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachAddCDivScalarList_(void *p) {
@@ -841,9 +847,11 @@ const char *thunk__ForeachAddCDivScalarList_(void *p) {
 const char *_ForeachAddCDivScalarListOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_addcdiv_ScalarList_out::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcdiv_ScalarList_out::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddCDivScalarListOut(void *p) {
@@ -856,9 +864,11 @@ const char *thunk__ForeachAddCDivScalarListOut(void *p) {
 const char *_ForeachAddCDivScalarOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Scalar value,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_addcdiv_Scalar_out::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalar(value), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcdiv_Scalar_out::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalar(value), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddCDivScalarOut(void *p) {
@@ -871,10 +881,11 @@ const char *thunk__ForeachAddCDivScalarOut(void *p) {
 const char *_ForeachAddCDivTensor(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Tensor scalars_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_addcdiv_Tensor::call(in_list(self, self_len, "self"), in_list(tensor1,
-      tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"), in(scalars_,
-      "scalars_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(scalars_)); out_list(result,
+      result_len, at::_ops::_foreach_addcdiv_Tensor::call(in_list(self, self_len, "self"),
+      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
+      in(scalars_, "scalars_"))); });
 }
 
 const char *thunk__ForeachAddCDivTensor(void *p) {
@@ -890,9 +901,11 @@ const char *thunk__ForeachAddCDivTensor(void *p) {
 
 const char *_ForeachAddCDivTensor_(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Tensor scalars_) {
-  return guard([&] { at::_ops::_foreach_addcdiv__Tensor::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      in(scalars_, "scalars_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(scalars_),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcdiv__Tensor::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), in(scalars_, "scalars_")); });
 }
 
 const char *thunk__ForeachAddCDivTensor_(void *p) {
@@ -905,9 +918,12 @@ const char *thunk__ForeachAddCDivTensor_(void *p) {
 const char *_ForeachAddCDivTensorOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Tensor scalars_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_addcdiv_Tensor_out::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      in(scalars_, "scalars_"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(scalars_) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcdiv_Tensor_out::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), in(scalars_, "scalars_"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddCDivTensorOut(void *p) {
@@ -920,7 +936,8 @@ const char *thunk__ForeachAddCDivTensorOut(void *p) {
 const char *_ForeachAddCMulScalar(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Scalar value, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len)); out_list(result, result_len,
       at::_ops::_foreach_addcmul_Scalar::call(in_list(self, self_len, "self"), in_list(tensor1,
       tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"), scalar(value))); });
 }
@@ -938,9 +955,11 @@ const char *thunk__ForeachAddCMulScalar(void *p) {
 
 const char *_ForeachAddCMulScalar_(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Scalar value) {
-  return guard([&] { at::_ops::_foreach_addcmul__Scalar::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalar(value)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcmul__Scalar::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalar(value)); });
 }
 
 const char *thunk__ForeachAddCMulScalar_(void *p) {
@@ -953,7 +972,8 @@ const char *thunk__ForeachAddCMulScalar_(void *p) {
 const char *_ForeachAddCMulScalarList(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len)); out_list(result, result_len,
       at::_ops::_foreach_addcmul_ScalarList::call(in_list(self, self_len, "self"), in_list(tensor1,
       tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"), scalars(scalars_,
       scalars__len))); });
@@ -973,9 +993,11 @@ const char *thunk__ForeachAddCMulScalarList(void *p) {
 const char *_ForeachAddCMulScalarList_(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, const Scalar *scalars_,
     int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_addcmul__ScalarList::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcmul__ScalarList::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachAddCMulScalarList_(void *p) {
@@ -988,9 +1010,11 @@ const char *thunk__ForeachAddCMulScalarList_(void *p) {
 const char *_ForeachAddCMulScalarListOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_addcmul_ScalarList_out::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcmul_ScalarList_out::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddCMulScalarListOut(void *p) {
@@ -1003,9 +1027,11 @@ const char *thunk__ForeachAddCMulScalarListOut(void *p) {
 const char *_ForeachAddCMulScalarOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Scalar value,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_addcmul_Scalar_out::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      scalar(value), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcmul_Scalar_out::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), scalar(value), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddCMulScalarOut(void *p) {
@@ -1018,10 +1044,11 @@ const char *thunk__ForeachAddCMulScalarOut(void *p) {
 const char *_ForeachAddCMulTensor(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Tensor scalars_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_addcmul_Tensor::call(in_list(self, self_len, "self"), in_list(tensor1,
-      tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"), in(scalars_,
-      "scalars_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(scalars_)); out_list(result,
+      result_len, at::_ops::_foreach_addcmul_Tensor::call(in_list(self, self_len, "self"),
+      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
+      in(scalars_, "scalars_"))); });
 }
 
 const char *thunk__ForeachAddCMulTensor(void *p) {
@@ -1037,9 +1064,11 @@ const char *thunk__ForeachAddCMulTensor(void *p) {
 
 const char *_ForeachAddCMulTensor_(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Tensor scalars_) {
-  return guard([&] { at::_ops::_foreach_addcmul__Tensor::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      in(scalars_, "scalars_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(scalars_),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcmul__Tensor::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), in(scalars_, "scalars_")); });
 }
 
 const char *thunk__ForeachAddCMulTensor_(void *p) {
@@ -1052,9 +1081,12 @@ const char *thunk__ForeachAddCMulTensor_(void *p) {
 const char *_ForeachAddCMulTensorOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
     int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len, Tensor scalars_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_addcmul_Tensor_out::call(in_list(self, self_len, "self"),
-      in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len, "tensor2"),
-      in(scalars_, "scalars_"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensor1,
+      tensor1_len) && unrecorded(tensor2, tensor2_len) && unrecorded(scalars_) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_addcmul_Tensor_out::call(in_list(self,
+      self_len, "self"), in_list(tensor1, tensor1_len, "tensor1"), in_list(tensor2, tensor2_len,
+      "tensor2"), in(scalars_, "scalars_"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddCMulTensorOut(void *p) {
@@ -1066,7 +1098,8 @@ const char *thunk__ForeachAddCMulTensorOut(void *p) {
 
 const char *_ForeachAddList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_add_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len, at::_ops::_foreach_add_List::call(in_list(self,
       self_len, "self"), in_list(other, other_len, "other"), scalar(alpha))); });
 }
 
@@ -1083,8 +1116,9 @@ const char *thunk__ForeachAddList(void *p) {
 
 const char *_ForeachAddList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha) {
-  return guard([&] { at::_ops::_foreach_add__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), scalar(alpha)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len), c10::autograd_dispatch_keyset); at::_ops::_foreach_add__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other"), scalar(alpha)); });
 }
 
 const char *thunk__ForeachAddList_(void *p) {
@@ -1095,8 +1129,11 @@ const char *thunk__ForeachAddList_(void *p) {
 
 const char *_ForeachAddListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_add_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), scalar(alpha), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add_List_out::call(in_list(self, self_len,
+      "self"), in_list(other, other_len, "other"), scalar(alpha), in_list(out_, out__len,
+      "out_")); });
 }
 
 const char *thunk__ForeachAddListOut(void *p) {
@@ -1107,8 +1144,9 @@ const char *thunk__ForeachAddListOut(void *p) {
 
 const char *_ForeachAddScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_add_Scalar::call(in_list(self,
-      self_len, "self"), scalar(scalar_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_add_Scalar::call(in_list(self, self_len, "self"),
+      scalar(scalar_))); });
 }
 
 const char *thunk__ForeachAddScalar(void *p) {
@@ -1122,8 +1160,9 @@ const char *thunk__ForeachAddScalar(void *p) {
 }
 
 const char *_ForeachAddScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_add__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add__Scalar::call(in_list(self, self_len,
+      "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachAddScalar_(void *p) {
@@ -1134,9 +1173,9 @@ const char *thunk__ForeachAddScalar_(void *p) {
 
 const char *_ForeachAddScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_add_ScalarList::call(in_list(self, self_len, "self"), scalars(scalars_,
-      scalars__len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_add_ScalarList::call(in_list(self, self_len, "self"),
+      scalars(scalars_, scalars__len))); });
 }
 
 const char *thunk__ForeachAddScalarList(void *p) {
@@ -1152,8 +1191,9 @@ const char *thunk__ForeachAddScalarList(void *p) {
 
 const char *_ForeachAddScalarList_(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_add__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachAddScalarList_(void *p) {
@@ -1164,8 +1204,10 @@ const char *thunk__ForeachAddScalarList_(void *p) {
 
 const char *_ForeachAddScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_add_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddScalarListOut(void *p) {
@@ -1177,8 +1219,10 @@ const char *thunk__ForeachAddScalarListOut(void *p) {
 
 const char *_ForeachAddScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_add_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddScalarOut(void *p) {
@@ -1189,8 +1233,10 @@ const char *thunk__ForeachAddScalarOut(void *p) {
 
 const char *_ForeachAddTensor(const Tensor *self, int64_t self_len, Tensor other, Scalar alpha,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_add_Tensor::call(in_list(self,
-      self_len, "self"), in(other, "other"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(other)); out_list(result, result_len,
+      at::_ops::_foreach_add_Tensor::call(in_list(self, self_len, "self"), in(other, "other"),
+      scalar(alpha))); });
 }
 
 const char *thunk__ForeachAddTensor(void *p) {
@@ -1205,8 +1251,9 @@ const char *thunk__ForeachAddTensor(void *p) {
 }
 
 const char *_ForeachAddTensor_(const Tensor *self, int64_t self_len, Tensor other, Scalar alpha) {
-  return guard([&] { at::_ops::_foreach_add__Tensor::call(in_list(self, self_len, "self"), in(other,
-      "other"), scalar(alpha)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add__Tensor::call(in_list(self, self_len,
+      "self"), in(other, "other"), scalar(alpha)); });
 }
 
 const char *thunk__ForeachAddTensor_(void *p) {
@@ -1217,8 +1264,10 @@ const char *thunk__ForeachAddTensor_(void *p) {
 
 const char *_ForeachAddTensorOut(const Tensor *self, int64_t self_len, Tensor other, Scalar alpha,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_add_Tensor_out::call(in_list(self, self_len, "self"),
-      in(other, "other"), scalar(alpha), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(other) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_add_Tensor_out::call(in_list(self,
+      self_len, "self"), in(other, "other"), scalar(alpha), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAddTensorOut(void *p) {
@@ -1229,8 +1278,8 @@ const char *thunk__ForeachAddTensorOut(void *p) {
 
 const char *_ForeachAsin(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_asin::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_asin::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachAsin(void *p) {
@@ -1244,7 +1293,9 @@ const char *thunk__ForeachAsin(void *p) {
 }
 
 const char *_ForeachAsin_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_asin_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_asin_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachAsin_(void *p) {
@@ -1255,8 +1306,9 @@ const char *thunk__ForeachAsin_(void *p) {
 
 const char *_ForeachAsinOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_asin_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_asin_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAsinOut(void *p) {
@@ -1267,8 +1319,8 @@ const char *thunk__ForeachAsinOut(void *p) {
 
 const char *_ForeachAtan(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_atan::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_atan::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachAtan(void *p) {
@@ -1282,7 +1334,9 @@ const char *thunk__ForeachAtan(void *p) {
 }
 
 const char *_ForeachAtan_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_atan_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_atan_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachAtan_(void *p) {
@@ -1293,8 +1347,9 @@ const char *thunk__ForeachAtan_(void *p) {
 
 const char *_ForeachAtanOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_atan_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_atan_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachAtanOut(void *p) {
@@ -1305,8 +1360,8 @@ const char *thunk__ForeachAtanOut(void *p) {
 
 const char *_ForeachCeil(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_ceil::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_ceil::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachCeil(void *p) {
@@ -1320,7 +1375,9 @@ const char *thunk__ForeachCeil(void *p) {
 }
 
 const char *_ForeachCeil_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_ceil_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_ceil_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachCeil_(void *p) {
@@ -1331,8 +1388,9 @@ const char *thunk__ForeachCeil_(void *p) {
 
 const char *_ForeachCeilOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_ceil_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_ceil_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachCeilOut(void *p) {
@@ -1343,7 +1401,8 @@ const char *thunk__ForeachCeilOut(void *p) {
 
 const char *_ForeachClampMaxList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len,
       at::_ops::_foreach_clamp_max_List::call(in_list(self, self_len, "self"), in_list(other,
       other_len, "other"))); });
 }
@@ -1361,8 +1420,10 @@ const char *thunk__ForeachClampMaxList(void *p) {
 
 const char *_ForeachClampMaxList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len) {
-  return guard([&] { at::_ops::_foreach_clamp_max__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_max__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other")); });
 }
 
 const char *thunk__ForeachClampMaxList_(void *p) {
@@ -1373,8 +1434,10 @@ const char *thunk__ForeachClampMaxList_(void *p) {
 
 const char *_ForeachClampMaxListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clamp_max_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_max_List_out::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachClampMaxListOut(void *p) {
@@ -1385,8 +1448,8 @@ const char *thunk__ForeachClampMaxListOut(void *p) {
 
 const char *_ForeachClampMaxScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_clamp_max_Scalar::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_clamp_max_Scalar::call(in_list(self, self_len, "self"),
       scalar(scalar_))); });
 }
 
@@ -1402,8 +1465,9 @@ const char *thunk__ForeachClampMaxScalar(void *p) {
 }
 
 const char *_ForeachClampMaxScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_clamp_max__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_max__Scalar::call(in_list(self,
+      self_len, "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachClampMaxScalar_(void *p) {
@@ -1414,8 +1478,8 @@ const char *thunk__ForeachClampMaxScalar_(void *p) {
 
 const char *_ForeachClampMaxScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_clamp_max_ScalarList::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_clamp_max_ScalarList::call(in_list(self, self_len, "self"),
       scalars(scalars_, scalars__len))); });
 }
 
@@ -1432,8 +1496,9 @@ const char *thunk__ForeachClampMaxScalarList(void *p) {
 
 const char *_ForeachClampMaxScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_clamp_max__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_max__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachClampMaxScalarList_(void *p) {
@@ -1444,8 +1509,9 @@ const char *thunk__ForeachClampMaxScalarList_(void *p) {
 
 const char *_ForeachClampMaxScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clamp_max_ScalarList_out::call(in_list(self, self_len,
-      "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_max_ScalarList_out::call(in_list(self, self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachClampMaxScalarListOut(void *p) {
@@ -1457,8 +1523,10 @@ const char *thunk__ForeachClampMaxScalarListOut(void *p) {
 
 const char *_ForeachClampMaxScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clamp_max_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_max_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachClampMaxScalarOut(void *p) {
@@ -1469,7 +1537,8 @@ const char *thunk__ForeachClampMaxScalarOut(void *p) {
 
 const char *_ForeachClampMinList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len,
       at::_ops::_foreach_clamp_min_List::call(in_list(self, self_len, "self"), in_list(other,
       other_len, "other"))); });
 }
@@ -1487,8 +1556,10 @@ const char *thunk__ForeachClampMinList(void *p) {
 
 const char *_ForeachClampMinList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len) {
-  return guard([&] { at::_ops::_foreach_clamp_min__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_min__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other")); });
 }
 
 const char *thunk__ForeachClampMinList_(void *p) {
@@ -1499,8 +1570,10 @@ const char *thunk__ForeachClampMinList_(void *p) {
 
 const char *_ForeachClampMinListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clamp_min_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_min_List_out::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachClampMinListOut(void *p) {
@@ -1511,8 +1584,8 @@ const char *thunk__ForeachClampMinListOut(void *p) {
 
 const char *_ForeachClampMinScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_clamp_min_Scalar::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_clamp_min_Scalar::call(in_list(self, self_len, "self"),
       scalar(scalar_))); });
 }
 
@@ -1528,8 +1601,9 @@ const char *thunk__ForeachClampMinScalar(void *p) {
 }
 
 const char *_ForeachClampMinScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_clamp_min__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_min__Scalar::call(in_list(self,
+      self_len, "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachClampMinScalar_(void *p) {
@@ -1540,8 +1614,8 @@ const char *thunk__ForeachClampMinScalar_(void *p) {
 
 const char *_ForeachClampMinScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_clamp_min_ScalarList::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_clamp_min_ScalarList::call(in_list(self, self_len, "self"),
       scalars(scalars_, scalars__len))); });
 }
 
@@ -1558,8 +1632,9 @@ const char *thunk__ForeachClampMinScalarList(void *p) {
 
 const char *_ForeachClampMinScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_clamp_min__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_min__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachClampMinScalarList_(void *p) {
@@ -1570,8 +1645,9 @@ const char *thunk__ForeachClampMinScalarList_(void *p) {
 
 const char *_ForeachClampMinScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clamp_min_ScalarList_out::call(in_list(self, self_len,
-      "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_min_ScalarList_out::call(in_list(self, self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachClampMinScalarListOut(void *p) {
@@ -1583,8 +1659,10 @@ const char *thunk__ForeachClampMinScalarListOut(void *p) {
 
 const char *_ForeachClampMinScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clamp_min_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_clamp_min_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachClampMinScalarOut(void *p) {
@@ -1595,8 +1673,9 @@ const char *thunk__ForeachClampMinScalarOut(void *p) {
 
 const char *_ForeachClone(const Tensor *self, int64_t self_len, const MemoryFormat *memory_format_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_clone::call(in_list(self,
-      self_len, "self"), memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_clone::call(in_list(self, self_len, "self"),
+      memory_format_opt(memory_format_))); });
 }
 
 const char *thunk__ForeachClone(void *p) {
@@ -1612,8 +1691,9 @@ const char *thunk__ForeachClone(void *p) {
 
 const char *_ForeachCloneOut(const Tensor *self, int64_t self_len,
     const MemoryFormat *memory_format_, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_clone_out::call(in_list(self, self_len, "self"),
-      memory_format_opt(memory_format_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_clone_out::call(in_list(self,
+      self_len, "self"), memory_format_opt(memory_format_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachCloneOut(void *p) {
@@ -1625,7 +1705,8 @@ const char *thunk__ForeachCloneOut(void *p) {
 
 const char *_ForeachCopy(const Tensor *self, int64_t self_len, const Tensor *src, int64_t src_len,
     bool non_blocking, Tensor **self_out, int64_t *self_out_len) {
-  return guard([&] { out_list(self_out, self_out_len, at::_ops::_foreach_copy::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(src,
+      src_len)); out_list(self_out, self_out_len, at::_ops::_foreach_copy::call(in_list(self,
       self_len, "self"), in_list(src, src_len, "src"), non_blocking)); });
 }
 
@@ -1642,8 +1723,9 @@ const char *thunk__ForeachCopy(void *p) {
 
 const char *_ForeachCopy_(const Tensor *self, int64_t self_len, const Tensor *src, int64_t src_len,
     bool non_blocking) {
-  return guard([&] { at::_ops::_foreach_copy_::call(in_list(self, self_len, "self"), in_list(src,
-      src_len, "src"), non_blocking); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(src,
+      src_len), c10::autograd_dispatch_keyset); at::_ops::_foreach_copy_::call(in_list(self,
+      self_len, "self"), in_list(src, src_len, "src"), non_blocking); });
 }
 
 const char *thunk__ForeachCopy_(void *p) {
@@ -1654,8 +1736,10 @@ const char *thunk__ForeachCopy_(void *p) {
 
 const char *_ForeachCopyOut(const Tensor *self, int64_t self_len, const Tensor *src,
     int64_t src_len, bool non_blocking, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_copy_out::call(in_list(self, self_len, "self"), in_list(src,
-      src_len, "src"), non_blocking, in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(src,
+      src_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_copy_out::call(in_list(self, self_len,
+      "self"), in_list(src, src_len, "src"), non_blocking, in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachCopyOut(void *p) {
@@ -1667,8 +1751,8 @@ const char *thunk__ForeachCopyOut(void *p) {
 
 const char *_ForeachCos(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_cos::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_cos::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachCos(void *p) {
@@ -1682,7 +1766,9 @@ const char *thunk__ForeachCos(void *p) {
 }
 
 const char *_ForeachCos_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_cos_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_cos_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachCos_(void *p) {
@@ -1693,8 +1779,8 @@ const char *thunk__ForeachCos_(void *p) {
 
 const char *_ForeachCosh(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_cosh::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_cosh::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachCosh(void *p) {
@@ -1708,7 +1794,9 @@ const char *thunk__ForeachCosh(void *p) {
 }
 
 const char *_ForeachCosh_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_cosh_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_cosh_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachCosh_(void *p) {
@@ -1719,8 +1807,9 @@ const char *thunk__ForeachCosh_(void *p) {
 
 const char *_ForeachCoshOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_cosh_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_cosh_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachCoshOut(void *p) {
@@ -1731,8 +1820,9 @@ const char *thunk__ForeachCoshOut(void *p) {
 
 const char *_ForeachCosOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_cos_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_cos_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachCosOut(void *p) {
@@ -1743,7 +1833,8 @@ const char *thunk__ForeachCosOut(void *p) {
 
 const char *_ForeachDivList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_div_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len, at::_ops::_foreach_div_List::call(in_list(self,
       self_len, "self"), in_list(other, other_len, "other"))); });
 }
 
@@ -1760,8 +1851,9 @@ const char *thunk__ForeachDivList(void *p) {
 
 const char *_ForeachDivList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len) {
-  return guard([&] { at::_ops::_foreach_div__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len), c10::autograd_dispatch_keyset); at::_ops::_foreach_div__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other")); });
 }
 
 const char *thunk__ForeachDivList_(void *p) {
@@ -1772,8 +1864,10 @@ const char *thunk__ForeachDivList_(void *p) {
 
 const char *_ForeachDivListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_div_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div_List_out::call(in_list(self, self_len,
+      "self"), in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachDivListOut(void *p) {
@@ -1784,8 +1878,9 @@ const char *thunk__ForeachDivListOut(void *p) {
 
 const char *_ForeachDivScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_div_Scalar::call(in_list(self,
-      self_len, "self"), scalar(scalar_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_div_Scalar::call(in_list(self, self_len, "self"),
+      scalar(scalar_))); });
 }
 
 const char *thunk__ForeachDivScalar(void *p) {
@@ -1799,8 +1894,9 @@ const char *thunk__ForeachDivScalar(void *p) {
 }
 
 const char *_ForeachDivScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_div__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div__Scalar::call(in_list(self, self_len,
+      "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachDivScalar_(void *p) {
@@ -1811,9 +1907,9 @@ const char *thunk__ForeachDivScalar_(void *p) {
 
 const char *_ForeachDivScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_div_ScalarList::call(in_list(self, self_len, "self"), scalars(scalars_,
-      scalars__len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_div_ScalarList::call(in_list(self, self_len, "self"),
+      scalars(scalars_, scalars__len))); });
 }
 
 const char *thunk__ForeachDivScalarList(void *p) {
@@ -1829,8 +1925,9 @@ const char *thunk__ForeachDivScalarList(void *p) {
 
 const char *_ForeachDivScalarList_(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_div__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachDivScalarList_(void *p) {
@@ -1841,8 +1938,10 @@ const char *thunk__ForeachDivScalarList_(void *p) {
 
 const char *_ForeachDivScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_div_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachDivScalarListOut(void *p) {
@@ -1854,8 +1953,10 @@ const char *thunk__ForeachDivScalarListOut(void *p) {
 
 const char *_ForeachDivScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_div_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachDivScalarOut(void *p) {
@@ -1866,8 +1967,9 @@ const char *thunk__ForeachDivScalarOut(void *p) {
 
 const char *_ForeachDivTensor(const Tensor *self, int64_t self_len, Tensor other, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_div_Tensor::call(in_list(self,
-      self_len, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(other)); out_list(result, result_len,
+      at::_ops::_foreach_div_Tensor::call(in_list(self, self_len, "self"), in(other, "other"))); });
 }
 
 const char *thunk__ForeachDivTensor(void *p) {
@@ -1881,8 +1983,9 @@ const char *thunk__ForeachDivTensor(void *p) {
 }
 
 const char *_ForeachDivTensor_(const Tensor *self, int64_t self_len, Tensor other) {
-  return guard([&] { at::_ops::_foreach_div__Tensor::call(in_list(self, self_len, "self"), in(other,
-      "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div__Tensor::call(in_list(self, self_len,
+      "self"), in(other, "other")); });
 }
 
 const char *thunk__ForeachDivTensor_(void *p) {
@@ -1893,8 +1996,10 @@ const char *thunk__ForeachDivTensor_(void *p) {
 
 const char *_ForeachDivTensorOut(const Tensor *self, int64_t self_len, Tensor other,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_div_Tensor_out::call(in_list(self, self_len, "self"),
-      in(other, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(other) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_div_Tensor_out::call(in_list(self,
+      self_len, "self"), in(other, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachDivTensorOut(void *p) {
@@ -1905,8 +2010,8 @@ const char *thunk__ForeachDivTensorOut(void *p) {
 
 const char *_ForeachErf(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_erf::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_erf::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachErf(void *p) {
@@ -1920,7 +2025,9 @@ const char *thunk__ForeachErf(void *p) {
 }
 
 const char *_ForeachErf_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_erf_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_erf_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachErf_(void *p) {
@@ -1931,8 +2038,8 @@ const char *thunk__ForeachErf_(void *p) {
 
 const char *_ForeachErfc(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_erfc::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_erfc::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachErfc(void *p) {
@@ -1946,7 +2053,9 @@ const char *thunk__ForeachErfc(void *p) {
 }
 
 const char *_ForeachErfc_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_erfc_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_erfc_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachErfc_(void *p) {
@@ -1957,8 +2066,9 @@ const char *thunk__ForeachErfc_(void *p) {
 
 const char *_ForeachErfcOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_erfc_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_erfc_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachErfcOut(void *p) {
@@ -1969,8 +2079,9 @@ const char *thunk__ForeachErfcOut(void *p) {
 
 const char *_ForeachErfOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_erf_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_erf_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachErfOut(void *p) {
@@ -1981,8 +2092,8 @@ const char *thunk__ForeachErfOut(void *p) {
 
 const char *_ForeachExp(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_exp::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_exp::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachExp(void *p) {
@@ -1996,7 +2107,9 @@ const char *thunk__ForeachExp(void *p) {
 }
 
 const char *_ForeachExp_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_exp_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_exp_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachExp_(void *p) {
@@ -2007,8 +2120,8 @@ const char *thunk__ForeachExp_(void *p) {
 
 const char *_ForeachExpm1(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_expm1::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_expm1::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachExpm1(void *p) {
@@ -2022,7 +2135,9 @@ const char *thunk__ForeachExpm1(void *p) {
 }
 
 const char *_ForeachExpm1_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_expm1_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_expm1_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachExpm1_(void *p) {
@@ -2033,8 +2148,9 @@ const char *thunk__ForeachExpm1_(void *p) {
 
 const char *_ForeachExpm1Out(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_expm1_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_expm1_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachExpm1Out(void *p) {
@@ -2045,8 +2161,9 @@ const char *thunk__ForeachExpm1Out(void *p) {
 
 const char *_ForeachExpOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_exp_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_exp_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachExpOut(void *p) {
@@ -2057,8 +2174,8 @@ const char *thunk__ForeachExpOut(void *p) {
 
 const char *_ForeachFloor(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_floor::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_floor::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachFloor(void *p) {
@@ -2072,7 +2189,9 @@ const char *thunk__ForeachFloor(void *p) {
 }
 
 const char *_ForeachFloor_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_floor_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_floor_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachFloor_(void *p) {
@@ -2083,8 +2202,9 @@ const char *thunk__ForeachFloor_(void *p) {
 
 const char *_ForeachFloorOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_floor_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_floor_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachFloorOut(void *p) {
@@ -2095,8 +2215,8 @@ const char *thunk__ForeachFloorOut(void *p) {
 
 const char *_ForeachFrac(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_frac::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_frac::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachFrac(void *p) {
@@ -2110,7 +2230,9 @@ const char *thunk__ForeachFrac(void *p) {
 }
 
 const char *_ForeachFrac_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_frac_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_frac_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachFrac_(void *p) {
@@ -2121,8 +2243,9 @@ const char *thunk__ForeachFrac_(void *p) {
 
 const char *_ForeachFracOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_frac_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_frac_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachFracOut(void *p) {
@@ -2134,9 +2257,10 @@ const char *thunk__ForeachFracOut(void *p) {
 const char *_ForeachLerpList(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, const Tensor *weights, int64_t weights_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_lerp_List::call(in_list(self,
-      self_len, "self"), in_list(tensors1, tensors1_len, "tensors1"), in_list(weights, weights_len,
-      "weights"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len) && unrecorded(weights, weights_len)); out_list(result, result_len,
+      at::_ops::_foreach_lerp_List::call(in_list(self, self_len, "self"), in_list(tensors1,
+      tensors1_len, "tensors1"), in_list(weights, weights_len, "weights"))); });
 }
 
 const char *thunk__ForeachLerpList(void *p) {
@@ -2152,8 +2276,11 @@ const char *thunk__ForeachLerpList(void *p) {
 
 const char *_ForeachLerpList_(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, const Tensor *weights, int64_t weights_len) {
-  return guard([&] { at::_ops::_foreach_lerp__List::call(in_list(self, self_len, "self"),
-      in_list(tensors1, tensors1_len, "tensors1"), in_list(weights, weights_len, "weights")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len) && unrecorded(weights, weights_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lerp__List::call(in_list(self, self_len,
+      "self"), in_list(tensors1, tensors1_len, "tensors1"), in_list(weights, weights_len,
+      "weights")); });
 }
 
 const char *thunk__ForeachLerpList_(void *p) {
@@ -2166,9 +2293,11 @@ const char *thunk__ForeachLerpList_(void *p) {
 const char *_ForeachLerpListOut(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, const Tensor *weights, int64_t weights_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_lerp_List_out::call(in_list(self, self_len, "self"),
-      in_list(tensors1, tensors1_len, "tensors1"), in_list(weights, weights_len, "weights"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len) && unrecorded(weights, weights_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lerp_List_out::call(in_list(self,
+      self_len, "self"), in_list(tensors1, tensors1_len, "tensors1"), in_list(weights, weights_len,
+      "weights"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLerpListOut(void *p) {
@@ -2180,8 +2309,10 @@ const char *thunk__ForeachLerpListOut(void *p) {
 
 const char *_ForeachLerpScalar(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, Scalar weight, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_lerp_Scalar::call(in_list(self,
-      self_len, "self"), in_list(tensors1, tensors1_len, "tensors1"), scalar(weight))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len)); out_list(result, result_len,
+      at::_ops::_foreach_lerp_Scalar::call(in_list(self, self_len, "self"), in_list(tensors1,
+      tensors1_len, "tensors1"), scalar(weight))); });
 }
 
 const char *thunk__ForeachLerpScalar(void *p) {
@@ -2197,8 +2328,10 @@ const char *thunk__ForeachLerpScalar(void *p) {
 
 const char *_ForeachLerpScalar_(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, Scalar weight) {
-  return guard([&] { at::_ops::_foreach_lerp__Scalar::call(in_list(self, self_len, "self"),
-      in_list(tensors1, tensors1_len, "tensors1"), scalar(weight)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lerp__Scalar::call(in_list(self, self_len,
+      "self"), in_list(tensors1, tensors1_len, "tensors1"), scalar(weight)); });
 }
 
 const char *thunk__ForeachLerpScalar_(void *p) {
@@ -2210,7 +2343,8 @@ const char *thunk__ForeachLerpScalar_(void *p) {
 const char *_ForeachLerpScalarList(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, const Scalar *weight, int64_t weight_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len)); out_list(result, result_len,
       at::_ops::_foreach_lerp_ScalarList::call(in_list(self, self_len, "self"), in_list(tensors1,
       tensors1_len, "tensors1"), scalars(weight, weight_len))); });
 }
@@ -2228,8 +2362,11 @@ const char *thunk__ForeachLerpScalarList(void *p) {
 
 const char *_ForeachLerpScalarList_(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, const Scalar *weight, int64_t weight_len) {
-  return guard([&] { at::_ops::_foreach_lerp__ScalarList::call(in_list(self, self_len, "self"),
-      in_list(tensors1, tensors1_len, "tensors1"), scalars(weight, weight_len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lerp__ScalarList::call(in_list(self,
+      self_len, "self"), in_list(tensors1, tensors1_len, "tensors1"), scalars(weight,
+      weight_len)); });
 }
 
 const char *thunk__ForeachLerpScalarList_(void *p) {
@@ -2242,9 +2379,11 @@ const char *thunk__ForeachLerpScalarList_(void *p) {
 const char *_ForeachLerpScalarListOut(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, const Scalar *weight, int64_t weight_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_lerp_ScalarList_out::call(in_list(self, self_len, "self"),
-      in_list(tensors1, tensors1_len, "tensors1"), scalars(weight, weight_len), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lerp_ScalarList_out::call(in_list(self,
+      self_len, "self"), in_list(tensors1, tensors1_len, "tensors1"), scalars(weight, weight_len),
+      in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLerpScalarListOut(void *p) {
@@ -2256,9 +2395,11 @@ const char *thunk__ForeachLerpScalarListOut(void *p) {
 
 const char *_ForeachLerpScalarOut(const Tensor *self, int64_t self_len, const Tensor *tensors1,
     int64_t tensors1_len, Scalar weight, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_lerp_Scalar_out::call(in_list(self, self_len, "self"),
-      in_list(tensors1, tensors1_len, "tensors1"), scalar(weight), in_list(out_, out__len,
-      "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(tensors1,
+      tensors1_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lerp_Scalar_out::call(in_list(self,
+      self_len, "self"), in_list(tensors1, tensors1_len, "tensors1"), scalar(weight), in_list(out_,
+      out__len, "out_")); });
 }
 
 const char *thunk__ForeachLerpScalarOut(void *p) {
@@ -2270,8 +2411,8 @@ const char *thunk__ForeachLerpScalarOut(void *p) {
 
 const char *_ForeachLgamma(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_lgamma::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_lgamma::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachLgamma(void *p) {
@@ -2285,7 +2426,9 @@ const char *thunk__ForeachLgamma(void *p) {
 }
 
 const char *_ForeachLgamma_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_lgamma_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_lgamma_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachLgamma_(void *p) {
@@ -2296,8 +2439,9 @@ const char *thunk__ForeachLgamma_(void *p) {
 
 const char *_ForeachLgammaOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_lgamma_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_lgamma_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLgammaOut(void *p) {
@@ -2308,8 +2452,8 @@ const char *thunk__ForeachLgammaOut(void *p) {
 
 const char *_ForeachLog(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_log::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_log::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachLog(void *p) {
@@ -2324,8 +2468,8 @@ const char *thunk__ForeachLog(void *p) {
 
 const char *_ForeachLog10(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_log10::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_log10::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachLog10(void *p) {
@@ -2339,7 +2483,9 @@ const char *thunk__ForeachLog10(void *p) {
 }
 
 const char *_ForeachLog10_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_log10_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_log10_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachLog10_(void *p) {
@@ -2350,8 +2496,9 @@ const char *thunk__ForeachLog10_(void *p) {
 
 const char *_ForeachLog10Out(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_log10_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_log10_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLog10Out(void *p) {
@@ -2362,8 +2509,8 @@ const char *thunk__ForeachLog10Out(void *p) {
 
 const char *_ForeachLog1p(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_log1p::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_log1p::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachLog1p(void *p) {
@@ -2377,7 +2524,9 @@ const char *thunk__ForeachLog1p(void *p) {
 }
 
 const char *_ForeachLog1p_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_log1p_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_log1p_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachLog1p_(void *p) {
@@ -2388,8 +2537,9 @@ const char *thunk__ForeachLog1p_(void *p) {
 
 const char *_ForeachLog1pOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_log1p_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_log1p_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLog1pOut(void *p) {
@@ -2400,8 +2550,8 @@ const char *thunk__ForeachLog1pOut(void *p) {
 
 const char *_ForeachLog2(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_log2::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_log2::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachLog2(void *p) {
@@ -2415,7 +2565,9 @@ const char *thunk__ForeachLog2(void *p) {
 }
 
 const char *_ForeachLog2_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_log2_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_log2_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachLog2_(void *p) {
@@ -2426,8 +2578,9 @@ const char *thunk__ForeachLog2_(void *p) {
 
 const char *_ForeachLog2Out(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_log2_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_log2_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLog2Out(void *p) {
@@ -2437,7 +2590,9 @@ const char *thunk__ForeachLog2Out(void *p) {
 }
 
 const char *_ForeachLog_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_log_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_log_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachLog_(void *p) {
@@ -2448,8 +2603,9 @@ const char *thunk__ForeachLog_(void *p) {
 
 const char *_ForeachLogOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_log_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_log_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachLogOut(void *p) {
@@ -2460,8 +2616,8 @@ const char *thunk__ForeachLogOut(void *p) {
 
 const char *_ForeachMax(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_max::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_max::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachMax(void *p) {
@@ -2476,7 +2632,8 @@ const char *thunk__ForeachMax(void *p) {
 
 const char *_ForeachMaximumList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_maximum_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len, at::_ops::_foreach_maximum_List::call(in_list(self,
       self_len, "self"), in_list(other, other_len, "other"))); });
 }
 
@@ -2493,8 +2650,10 @@ const char *thunk__ForeachMaximumList(void *p) {
 
 const char *_ForeachMaximumList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len) {
-  return guard([&] { at::_ops::_foreach_maximum__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_maximum__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other")); });
 }
 
 const char *thunk__ForeachMaximumList_(void *p) {
@@ -2505,8 +2664,10 @@ const char *thunk__ForeachMaximumList_(void *p) {
 
 const char *_ForeachMaximumListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_maximum_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_maximum_List_out::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMaximumListOut(void *p) {
@@ -2517,8 +2678,8 @@ const char *thunk__ForeachMaximumListOut(void *p) {
 
 const char *_ForeachMaximumScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_maximum_Scalar::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_maximum_Scalar::call(in_list(self, self_len, "self"),
       scalar(scalar_))); });
 }
 
@@ -2534,8 +2695,9 @@ const char *thunk__ForeachMaximumScalar(void *p) {
 }
 
 const char *_ForeachMaximumScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_maximum__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_maximum__Scalar::call(in_list(self,
+      self_len, "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachMaximumScalar_(void *p) {
@@ -2546,8 +2708,8 @@ const char *thunk__ForeachMaximumScalar_(void *p) {
 
 const char *_ForeachMaximumScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_maximum_ScalarList::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_maximum_ScalarList::call(in_list(self, self_len, "self"),
       scalars(scalars_, scalars__len))); });
 }
 
@@ -2564,8 +2726,9 @@ const char *thunk__ForeachMaximumScalarList(void *p) {
 
 const char *_ForeachMaximumScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_maximum__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_maximum__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachMaximumScalarList_(void *p) {
@@ -2576,8 +2739,10 @@ const char *thunk__ForeachMaximumScalarList_(void *p) {
 
 const char *_ForeachMaximumScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_maximum_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_maximum_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMaximumScalarListOut(void *p) {
@@ -2589,8 +2754,10 @@ const char *thunk__ForeachMaximumScalarListOut(void *p) {
 
 const char *_ForeachMaximumScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_maximum_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_maximum_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMaximumScalarOut(void *p) {
@@ -2601,8 +2768,9 @@ const char *thunk__ForeachMaximumScalarOut(void *p) {
 
 const char *_ForeachMaxOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_max_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_max_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMaxOut(void *p) {
@@ -2613,7 +2781,8 @@ const char *thunk__ForeachMaxOut(void *p) {
 
 const char *_ForeachMinimumList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_minimum_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len, at::_ops::_foreach_minimum_List::call(in_list(self,
       self_len, "self"), in_list(other, other_len, "other"))); });
 }
 
@@ -2630,8 +2799,10 @@ const char *thunk__ForeachMinimumList(void *p) {
 
 const char *_ForeachMinimumList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len) {
-  return guard([&] { at::_ops::_foreach_minimum__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_minimum__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other")); });
 }
 
 const char *thunk__ForeachMinimumList_(void *p) {
@@ -2642,8 +2813,10 @@ const char *thunk__ForeachMinimumList_(void *p) {
 
 const char *_ForeachMinimumListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_minimum_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_minimum_List_out::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMinimumListOut(void *p) {
@@ -2654,8 +2827,8 @@ const char *thunk__ForeachMinimumListOut(void *p) {
 
 const char *_ForeachMinimumScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_minimum_Scalar::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_minimum_Scalar::call(in_list(self, self_len, "self"),
       scalar(scalar_))); });
 }
 
@@ -2671,8 +2844,9 @@ const char *thunk__ForeachMinimumScalar(void *p) {
 }
 
 const char *_ForeachMinimumScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_minimum__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_minimum__Scalar::call(in_list(self,
+      self_len, "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachMinimumScalar_(void *p) {
@@ -2683,8 +2857,8 @@ const char *thunk__ForeachMinimumScalar_(void *p) {
 
 const char *_ForeachMinimumScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_minimum_ScalarList::call(in_list(self, self_len, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_minimum_ScalarList::call(in_list(self, self_len, "self"),
       scalars(scalars_, scalars__len))); });
 }
 
@@ -2701,8 +2875,9 @@ const char *thunk__ForeachMinimumScalarList(void *p) {
 
 const char *_ForeachMinimumScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_minimum__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_minimum__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachMinimumScalarList_(void *p) {
@@ -2713,8 +2888,10 @@ const char *thunk__ForeachMinimumScalarList_(void *p) {
 
 const char *_ForeachMinimumScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_minimum_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_minimum_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMinimumScalarListOut(void *p) {
@@ -2726,8 +2903,10 @@ const char *thunk__ForeachMinimumScalarListOut(void *p) {
 
 const char *_ForeachMinimumScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_minimum_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_minimum_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMinimumScalarOut(void *p) {
@@ -2738,7 +2917,8 @@ const char *thunk__ForeachMinimumScalarOut(void *p) {
 
 const char *_ForeachMM(const Tensor *self, int64_t self_len, const Tensor *mat2, int64_t mat2_len,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_mm::call(in_list(self, self_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(mat2,
+      mat2_len)); out_list(result, result_len, at::_ops::_foreach_mm::call(in_list(self, self_len,
       "self"), in_list(mat2, mat2_len, "mat2"))); });
 }
 
@@ -2754,7 +2934,8 @@ const char *thunk__ForeachMM(void *p) {
 
 const char *_ForeachMulList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_mul_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len, at::_ops::_foreach_mul_List::call(in_list(self,
       self_len, "self"), in_list(other, other_len, "other"))); });
 }
 
@@ -2771,8 +2952,9 @@ const char *thunk__ForeachMulList(void *p) {
 
 const char *_ForeachMulList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len) {
-  return guard([&] { at::_ops::_foreach_mul__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len), c10::autograd_dispatch_keyset); at::_ops::_foreach_mul__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other")); });
 }
 
 const char *thunk__ForeachMulList_(void *p) {
@@ -2783,8 +2965,10 @@ const char *thunk__ForeachMulList_(void *p) {
 
 const char *_ForeachMulListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_mul_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul_List_out::call(in_list(self, self_len,
+      "self"), in_list(other, other_len, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMulListOut(void *p) {
@@ -2795,8 +2979,9 @@ const char *thunk__ForeachMulListOut(void *p) {
 
 const char *_ForeachMulScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_mul_Scalar::call(in_list(self,
-      self_len, "self"), scalar(scalar_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_mul_Scalar::call(in_list(self, self_len, "self"),
+      scalar(scalar_))); });
 }
 
 const char *thunk__ForeachMulScalar(void *p) {
@@ -2810,8 +2995,9 @@ const char *thunk__ForeachMulScalar(void *p) {
 }
 
 const char *_ForeachMulScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_mul__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul__Scalar::call(in_list(self, self_len,
+      "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachMulScalar_(void *p) {
@@ -2822,9 +3008,9 @@ const char *thunk__ForeachMulScalar_(void *p) {
 
 const char *_ForeachMulScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_mul_ScalarList::call(in_list(self, self_len, "self"), scalars(scalars_,
-      scalars__len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_mul_ScalarList::call(in_list(self, self_len, "self"),
+      scalars(scalars_, scalars__len))); });
 }
 
 const char *thunk__ForeachMulScalarList(void *p) {
@@ -2840,8 +3026,9 @@ const char *thunk__ForeachMulScalarList(void *p) {
 
 const char *_ForeachMulScalarList_(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_mul__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachMulScalarList_(void *p) {
@@ -2852,8 +3039,10 @@ const char *thunk__ForeachMulScalarList_(void *p) {
 
 const char *_ForeachMulScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_mul_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMulScalarListOut(void *p) {
@@ -2865,8 +3054,10 @@ const char *thunk__ForeachMulScalarListOut(void *p) {
 
 const char *_ForeachMulScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_mul_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMulScalarOut(void *p) {
@@ -2877,8 +3068,9 @@ const char *thunk__ForeachMulScalarOut(void *p) {
 
 const char *_ForeachMulTensor(const Tensor *self, int64_t self_len, Tensor other, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_mul_Tensor::call(in_list(self,
-      self_len, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(other)); out_list(result, result_len,
+      at::_ops::_foreach_mul_Tensor::call(in_list(self, self_len, "self"), in(other, "other"))); });
 }
 
 const char *thunk__ForeachMulTensor(void *p) {
@@ -2892,8 +3084,9 @@ const char *thunk__ForeachMulTensor(void *p) {
 }
 
 const char *_ForeachMulTensor_(const Tensor *self, int64_t self_len, Tensor other) {
-  return guard([&] { at::_ops::_foreach_mul__Tensor::call(in_list(self, self_len, "self"), in(other,
-      "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul__Tensor::call(in_list(self, self_len,
+      "self"), in(other, "other")); });
 }
 
 const char *thunk__ForeachMulTensor_(void *p) {
@@ -2904,8 +3097,10 @@ const char *thunk__ForeachMulTensor_(void *p) {
 
 const char *_ForeachMulTensorOut(const Tensor *self, int64_t self_len, Tensor other,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_mul_Tensor_out::call(in_list(self, self_len, "self"),
-      in(other, "other"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self,
+      self_len) && unrecorded(other) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_mul_Tensor_out::call(in_list(self,
+      self_len, "self"), in(other, "other"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachMulTensorOut(void *p) {
@@ -2916,8 +3111,8 @@ const char *thunk__ForeachMulTensorOut(void *p) {
 
 const char *_ForeachNeg(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_neg::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_neg::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachNeg(void *p) {
@@ -2931,7 +3126,9 @@ const char *thunk__ForeachNeg(void *p) {
 }
 
 const char *_ForeachNeg_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_neg_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_neg_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachNeg_(void *p) {
@@ -2942,8 +3139,9 @@ const char *thunk__ForeachNeg_(void *p) {
 
 const char *_ForeachNegOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_neg_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_neg_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachNegOut(void *p) {
@@ -2954,8 +3152,9 @@ const char *thunk__ForeachNegOut(void *p) {
 
 const char *_ForeachNormScalar(const Tensor *self, int64_t self_len, Scalar ord,
     const ScalarType *dtype_, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_norm_Scalar::call(in_list(self,
-      self_len, "self"), scalar(ord), dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_norm_Scalar::call(in_list(self, self_len, "self"),
+      scalar(ord), dtype_opt(dtype_))); });
 }
 
 const char *thunk__ForeachNormScalar(void *p) {
@@ -2971,8 +3170,10 @@ const char *thunk__ForeachNormScalar(void *p) {
 
 const char *_ForeachNormScalarOut(const Tensor *self, int64_t self_len, Scalar ord,
     const ScalarType *dtype_, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_norm_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(ord), dtype_opt(dtype_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_norm_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(ord), dtype_opt(dtype_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachNormScalarOut(void *p) {
@@ -2984,7 +3185,8 @@ const char *thunk__ForeachNormScalarOut(void *p) {
 
 const char *_ForeachPowList(const Tensor *self, int64_t self_len, const Tensor *exponent,
     int64_t exponent_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_pow_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(exponent,
+      exponent_len)); out_list(result, result_len, at::_ops::_foreach_pow_List::call(in_list(self,
       self_len, "self"), in_list(exponent, exponent_len, "exponent"))); });
 }
 
@@ -3001,8 +3203,10 @@ const char *thunk__ForeachPowList(void *p) {
 
 const char *_ForeachPowList_(const Tensor *self, int64_t self_len, const Tensor *exponent,
     int64_t exponent_len) {
-  return guard([&] { at::_ops::_foreach_pow__List::call(in_list(self, self_len, "self"),
-      in_list(exponent, exponent_len, "exponent")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(exponent,
+      exponent_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_pow__List::call(in_list(self, self_len,
+      "self"), in_list(exponent, exponent_len, "exponent")); });
 }
 
 const char *thunk__ForeachPowList_(void *p) {
@@ -3013,8 +3217,10 @@ const char *thunk__ForeachPowList_(void *p) {
 
 const char *_ForeachPowListOut(const Tensor *self, int64_t self_len, const Tensor *exponent,
     int64_t exponent_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_pow_List_out::call(in_list(self, self_len, "self"),
-      in_list(exponent, exponent_len, "exponent"), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(exponent,
+      exponent_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_pow_List_out::call(in_list(self, self_len,
+      "self"), in_list(exponent, exponent_len, "exponent"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachPowListOut(void *p) {
@@ -3025,8 +3231,9 @@ const char *thunk__ForeachPowListOut(void *p) {
 
 const char *_ForeachPowScalar(const Tensor *self, int64_t self_len, Scalar exponent,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_pow_Scalar::call(in_list(self,
-      self_len, "self"), scalar(exponent))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_pow_Scalar::call(in_list(self, self_len, "self"),
+      scalar(exponent))); });
 }
 
 const char *thunk__ForeachPowScalar(void *p) {
@@ -3040,8 +3247,9 @@ const char *thunk__ForeachPowScalar(void *p) {
 }
 
 const char *_ForeachPowScalar_(const Tensor *self, int64_t self_len, Scalar exponent) {
-  return guard([&] { at::_ops::_foreach_pow__Scalar::call(in_list(self, self_len, "self"),
-      scalar(exponent)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_pow__Scalar::call(in_list(self, self_len,
+      "self"), scalar(exponent)); });
 }
 
 const char *thunk__ForeachPowScalar_(void *p) {
@@ -3052,9 +3260,9 @@ const char *thunk__ForeachPowScalar_(void *p) {
 
 const char *_ForeachPowScalarAndTensor(Scalar self, const Tensor *exponent, int64_t exponent_len,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_pow_ScalarAndTensor::call(scalar(self), in_list(exponent, exponent_len,
-      "exponent"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(exponent, exponent_len)); out_list(result,
+      result_len, at::_ops::_foreach_pow_ScalarAndTensor::call(scalar(self), in_list(exponent,
+      exponent_len, "exponent"))); });
 }
 
 const char *thunk__ForeachPowScalarAndTensor(void *p) {
@@ -3070,9 +3278,9 @@ const char *thunk__ForeachPowScalarAndTensor(void *p) {
 
 const char *_ForeachPowScalarList(const Tensor *self, int64_t self_len, const Scalar *exponent,
     int64_t exponent_len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_pow_ScalarList::call(in_list(self, self_len, "self"), scalars(exponent,
-      exponent_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_pow_ScalarList::call(in_list(self, self_len, "self"),
+      scalars(exponent, exponent_len))); });
 }
 
 const char *thunk__ForeachPowScalarList(void *p) {
@@ -3088,8 +3296,9 @@ const char *thunk__ForeachPowScalarList(void *p) {
 
 const char *_ForeachPowScalarList_(const Tensor *self, int64_t self_len, const Scalar *exponent,
     int64_t exponent_len) {
-  return guard([&] { at::_ops::_foreach_pow__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(exponent, exponent_len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_pow__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(exponent, exponent_len)); });
 }
 
 const char *thunk__ForeachPowScalarList_(void *p) {
@@ -3100,8 +3309,10 @@ const char *thunk__ForeachPowScalarList_(void *p) {
 
 const char *_ForeachPowScalarListOut(const Tensor *self, int64_t self_len, const Scalar *exponent,
     int64_t exponent_len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_pow_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(exponent, exponent_len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_pow_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(exponent, exponent_len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachPowScalarListOut(void *p) {
@@ -3113,8 +3324,10 @@ const char *thunk__ForeachPowScalarListOut(void *p) {
 
 const char *_ForeachPowScalarOut(const Tensor *self, int64_t self_len, Scalar exponent,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_pow_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(exponent), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_pow_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(exponent), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachPowScalarOut(void *p) {
@@ -3125,9 +3338,9 @@ const char *thunk__ForeachPowScalarOut(void *p) {
 
 const char *_ForeachPowSumScalar(const Tensor *self, int64_t self_len, Scalar ord,
     const ScalarType *dtype_, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_powsum_Scalar::call(in_list(self, self_len, "self"), scalar(ord),
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_powsum_Scalar::call(in_list(self, self_len, "self"),
+      scalar(ord), dtype_opt(dtype_))); });
 }
 
 const char *thunk__ForeachPowSumScalar(void *p) {
@@ -3143,8 +3356,10 @@ const char *thunk__ForeachPowSumScalar(void *p) {
 
 const char *_ForeachPowSumScalarOut(const Tensor *self, int64_t self_len, Scalar ord,
     const ScalarType *dtype_, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_powsum_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(ord), dtype_opt(dtype_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_powsum_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(ord), dtype_opt(dtype_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachPowSumScalarOut(void *p) {
@@ -3156,8 +3371,8 @@ const char *thunk__ForeachPowSumScalarOut(void *p) {
 
 const char *_ForeachReciprocal(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_reciprocal::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_reciprocal::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachReciprocal(void *p) {
@@ -3171,7 +3386,9 @@ const char *thunk__ForeachReciprocal(void *p) {
 }
 
 const char *_ForeachReciprocal_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_reciprocal_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_reciprocal_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachReciprocal_(void *p) {
@@ -3182,8 +3399,10 @@ const char *thunk__ForeachReciprocal_(void *p) {
 
 const char *_ForeachReciprocalOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_reciprocal_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_reciprocal_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachReciprocalOut(void *p) {
@@ -3194,8 +3413,8 @@ const char *thunk__ForeachReciprocalOut(void *p) {
 
 const char *_ForeachRound(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_round::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_round::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachRound(void *p) {
@@ -3209,7 +3428,9 @@ const char *thunk__ForeachRound(void *p) {
 }
 
 const char *_ForeachRound_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_round_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_round_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachRound_(void *p) {
@@ -3220,8 +3441,9 @@ const char *thunk__ForeachRound_(void *p) {
 
 const char *_ForeachRoundOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_round_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_round_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachRoundOut(void *p) {
@@ -3232,8 +3454,8 @@ const char *thunk__ForeachRoundOut(void *p) {
 
 const char *_ForeachRsqrt(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_rsqrt::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_rsqrt::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachRsqrt(void *p) {
@@ -3247,7 +3469,9 @@ const char *thunk__ForeachRsqrt(void *p) {
 }
 
 const char *_ForeachRsqrt_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_rsqrt_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_rsqrt_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachRsqrt_(void *p) {
@@ -3258,8 +3482,9 @@ const char *thunk__ForeachRsqrt_(void *p) {
 
 const char *_ForeachRsqrtOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_rsqrt_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_rsqrt_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachRsqrtOut(void *p) {
@@ -3270,8 +3495,8 @@ const char *thunk__ForeachRsqrtOut(void *p) {
 
 const char *_ForeachSigmoid(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sigmoid::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sigmoid::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachSigmoid(void *p) {
@@ -3285,7 +3510,9 @@ const char *thunk__ForeachSigmoid(void *p) {
 }
 
 const char *_ForeachSigmoid_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_sigmoid_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sigmoid_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachSigmoid_(void *p) {
@@ -3296,8 +3523,9 @@ const char *thunk__ForeachSigmoid_(void *p) {
 
 const char *_ForeachSigmoidOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sigmoid_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_sigmoid_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSigmoidOut(void *p) {
@@ -3308,8 +3536,8 @@ const char *thunk__ForeachSigmoidOut(void *p) {
 
 const char *_ForeachSign(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sign::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sign::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachSign(void *p) {
@@ -3323,7 +3551,9 @@ const char *thunk__ForeachSign(void *p) {
 }
 
 const char *_ForeachSign_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_sign_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sign_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachSign_(void *p) {
@@ -3334,8 +3564,9 @@ const char *thunk__ForeachSign_(void *p) {
 
 const char *_ForeachSignOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sign_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_sign_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSignOut(void *p) {
@@ -3346,8 +3577,8 @@ const char *thunk__ForeachSignOut(void *p) {
 
 const char *_ForeachSin(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sin::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sin::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachSin(void *p) {
@@ -3361,7 +3592,9 @@ const char *thunk__ForeachSin(void *p) {
 }
 
 const char *_ForeachSin_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_sin_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sin_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachSin_(void *p) {
@@ -3372,8 +3605,8 @@ const char *thunk__ForeachSin_(void *p) {
 
 const char *_ForeachSinh(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sinh::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sinh::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachSinh(void *p) {
@@ -3387,7 +3620,9 @@ const char *thunk__ForeachSinh(void *p) {
 }
 
 const char *_ForeachSinh_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_sinh_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sinh_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachSinh_(void *p) {
@@ -3398,8 +3633,9 @@ const char *thunk__ForeachSinh_(void *p) {
 
 const char *_ForeachSinhOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sinh_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_sinh_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSinhOut(void *p) {
@@ -3410,8 +3646,9 @@ const char *thunk__ForeachSinhOut(void *p) {
 
 const char *_ForeachSinOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sin_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_sin_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSinOut(void *p) {
@@ -3422,8 +3659,8 @@ const char *thunk__ForeachSinOut(void *p) {
 
 const char *_ForeachSqrt(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sqrt::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sqrt::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachSqrt(void *p) {
@@ -3437,7 +3674,9 @@ const char *thunk__ForeachSqrt(void *p) {
 }
 
 const char *_ForeachSqrt_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_sqrt_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sqrt_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachSqrt_(void *p) {
@@ -3448,8 +3687,9 @@ const char *thunk__ForeachSqrt_(void *p) {
 
 const char *_ForeachSqrtOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sqrt_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_sqrt_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSqrtOut(void *p) {
@@ -3460,7 +3700,8 @@ const char *thunk__ForeachSqrtOut(void *p) {
 
 const char *_ForeachSubList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sub_List::call(in_list(self,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len)); out_list(result, result_len, at::_ops::_foreach_sub_List::call(in_list(self,
       self_len, "self"), in_list(other, other_len, "other"), scalar(alpha))); });
 }
 
@@ -3477,8 +3718,9 @@ const char *thunk__ForeachSubList(void *p) {
 
 const char *_ForeachSubList_(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha) {
-  return guard([&] { at::_ops::_foreach_sub__List::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), scalar(alpha)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len), c10::autograd_dispatch_keyset); at::_ops::_foreach_sub__List::call(in_list(self,
+      self_len, "self"), in_list(other, other_len, "other"), scalar(alpha)); });
 }
 
 const char *thunk__ForeachSubList_(void *p) {
@@ -3489,8 +3731,11 @@ const char *thunk__ForeachSubList_(void *p) {
 
 const char *_ForeachSubListOut(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sub_List_out::call(in_list(self, self_len, "self"),
-      in_list(other, other_len, "other"), scalar(alpha), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(other,
+      other_len) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sub_List_out::call(in_list(self, self_len,
+      "self"), in_list(other, other_len, "other"), scalar(alpha), in_list(out_, out__len,
+      "out_")); });
 }
 
 const char *thunk__ForeachSubListOut(void *p) {
@@ -3501,8 +3746,9 @@ const char *thunk__ForeachSubListOut(void *p) {
 
 const char *_ForeachSubScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_sub_Scalar::call(in_list(self,
-      self_len, "self"), scalar(scalar_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sub_Scalar::call(in_list(self, self_len, "self"),
+      scalar(scalar_))); });
 }
 
 const char *thunk__ForeachSubScalar(void *p) {
@@ -3516,8 +3762,9 @@ const char *thunk__ForeachSubScalar(void *p) {
 }
 
 const char *_ForeachSubScalar_(const Tensor *self, int64_t self_len, Scalar scalar_) {
-  return guard([&] { at::_ops::_foreach_sub__Scalar::call(in_list(self, self_len, "self"),
-      scalar(scalar_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sub__Scalar::call(in_list(self, self_len,
+      "self"), scalar(scalar_)); });
 }
 
 const char *thunk__ForeachSubScalar_(void *p) {
@@ -3528,9 +3775,9 @@ const char *thunk__ForeachSubScalar_(void *p) {
 
 const char *_ForeachSubScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
-      at::_ops::_foreach_sub_ScalarList::call(in_list(self, self_len, "self"), scalars(scalars_,
-      scalars__len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_sub_ScalarList::call(in_list(self, self_len, "self"),
+      scalars(scalars_, scalars__len))); });
 }
 
 const char *thunk__ForeachSubScalarList(void *p) {
@@ -3546,8 +3793,9 @@ const char *thunk__ForeachSubScalarList(void *p) {
 
 const char *_ForeachSubScalarList_(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len) {
-  return guard([&] { at::_ops::_foreach_sub__ScalarList::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sub__ScalarList::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len)); });
 }
 
 const char *thunk__ForeachSubScalarList_(void *p) {
@@ -3558,8 +3806,10 @@ const char *thunk__ForeachSubScalarList_(void *p) {
 
 const char *_ForeachSubScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
     int64_t scalars__len, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sub_ScalarList_out::call(in_list(self, self_len, "self"),
-      scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sub_ScalarList_out::call(in_list(self,
+      self_len, "self"), scalars(scalars_, scalars__len), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSubScalarListOut(void *p) {
@@ -3571,8 +3821,10 @@ const char *thunk__ForeachSubScalarListOut(void *p) {
 
 const char *_ForeachSubScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_sub_Scalar_out::call(in_list(self, self_len, "self"),
-      scalar(scalar_), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_sub_Scalar_out::call(in_list(self,
+      self_len, "self"), scalar(scalar_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachSubScalarOut(void *p) {
@@ -3583,8 +3835,8 @@ const char *thunk__ForeachSubScalarOut(void *p) {
 
 const char *_ForeachTan(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_tan::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_tan::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachTan(void *p) {
@@ -3598,7 +3850,9 @@ const char *thunk__ForeachTan(void *p) {
 }
 
 const char *_ForeachTan_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_tan_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_tan_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachTan_(void *p) {
@@ -3609,8 +3863,8 @@ const char *thunk__ForeachTan_(void *p) {
 
 const char *_ForeachTanh(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_tanh::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_tanh::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachTanh(void *p) {
@@ -3624,7 +3878,9 @@ const char *thunk__ForeachTanh(void *p) {
 }
 
 const char *_ForeachTanh_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_tanh_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_tanh_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachTanh_(void *p) {
@@ -3635,8 +3891,9 @@ const char *thunk__ForeachTanh_(void *p) {
 
 const char *_ForeachTanhOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_tanh_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_tanh_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachTanhOut(void *p) {
@@ -3647,8 +3904,9 @@ const char *thunk__ForeachTanhOut(void *p) {
 
 const char *_ForeachTanOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_tan_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_tan_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachTanOut(void *p) {
@@ -3659,8 +3917,8 @@ const char *thunk__ForeachTanOut(void *p) {
 
 const char *_ForeachTrunc(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_foreach_trunc::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(result,
+      result_len, at::_ops::_foreach_trunc::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachTrunc(void *p) {
@@ -3674,7 +3932,9 @@ const char *thunk__ForeachTrunc(void *p) {
 }
 
 const char *_ForeachTrunc_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_trunc_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_trunc_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachTrunc_(void *p) {
@@ -3685,8 +3945,9 @@ const char *thunk__ForeachTrunc_(void *p) {
 
 const char *_ForeachTruncOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_trunc_out::call(in_list(self, self_len, "self"),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_trunc_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachTruncOut(void *p) {
@@ -3697,8 +3958,8 @@ const char *thunk__ForeachTruncOut(void *p) {
 
 const char *_ForeachZero(const Tensor *self, int64_t self_len, Tensor **self_out,
     int64_t *self_out_len) {
-  return guard([&] { out_list(self_out, self_out_len, at::_ops::_foreach_zero::call(in_list(self,
-      self_len, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len)); out_list(self_out,
+      self_out_len, at::_ops::_foreach_zero::call(in_list(self, self_len, "self"))); });
 }
 
 const char *thunk__ForeachZero(void *p) {
@@ -3712,7 +3973,9 @@ const char *thunk__ForeachZero(void *p) {
 }
 
 const char *_ForeachZero_(const Tensor *self, int64_t self_len) {
-  return guard([&] { at::_ops::_foreach_zero_::call(in_list(self, self_len, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len),
+      c10::autograd_dispatch_keyset); at::_ops::_foreach_zero_::call(in_list(self, self_len,
+      "self")); });
 }
 
 const char *thunk__ForeachZero_(void *p) {
@@ -3723,8 +3986,9 @@ const char *thunk__ForeachZero_(void *p) {
 
 const char *_ForeachZeroOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_foreach_zero_out::call(in_list(self, self_len, "self"), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_foreach_zero_out::call(in_list(self,
+      self_len, "self"), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__ForeachZeroOut(void *p) {
@@ -3734,7 +3998,8 @@ const char *thunk__ForeachZeroOut(void *p) {
 }
 
 const char *Frac(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::frac::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::frac::call(in(self, "self"))); });
 }
 
 const char *thunk_Frac(void *p) {
@@ -3746,7 +4011,9 @@ const char *thunk_Frac(void *p) {
 }
 
 const char *Frac_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::frac_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::frac_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Frac_(void *p) {
@@ -3756,8 +4023,9 @@ const char *thunk_Frac_(void *p) {
 }
 
 const char *FracOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::frac_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::frac_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FracOut(void *p) {
@@ -3769,10 +4037,7 @@ const char *thunk_FracOut(void *p) {
 const char *FractionalMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *output_size, int64_t output_size_len, Tensor random_samples, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::fractional_max_pool2d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples,
-      "random_samples")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(random_samples)); auto all = at::_ops::fractional_max_pool2d::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples, "random_samples")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_FractionalMaxPool2d(void *p) {
@@ -3788,9 +4053,7 @@ const char *thunk_FractionalMaxPool2d(void *p) {
 const char *FractionalMaxPool2dBackward(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *output_size,
     int64_t output_size_len, Tensor indices, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fractional_max_pool2d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size,
-      output_size_len), in(indices, "indices"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices)); out(result, at::_ops::fractional_max_pool2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(indices, "indices"))); });
 }
 
 const char *thunk_FractionalMaxPool2dBackward(void *p) {
@@ -3805,10 +4068,7 @@ const char *thunk_FractionalMaxPool2dBackward(void *p) {
 const char *FractionalMaxPool2dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *output_size,
     int64_t output_size_len, Tensor indices, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::fractional_max_pool2d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len),
-      in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::fractional_max_pool2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_FractionalMaxPool2dBackwardGradInput(void *p) {
@@ -3821,10 +4081,7 @@ const char *thunk_FractionalMaxPool2dBackwardGradInput(void *p) {
 const char *FractionalMaxPool2dOutput(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *output_size, int64_t output_size_len,
     Tensor random_samples, Tensor output, Tensor indices, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::fractional_max_pool2d_output::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples,
-      "random_samples"), in_mut(output, "output"), in_mut(indices, "indices")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(random_samples) && unrecorded(output) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::fractional_max_pool2d_output::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples, "random_samples"), in_mut(output, "output"), in_mut(indices, "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_FractionalMaxPool2dOutput(void *p) {
@@ -3837,10 +4094,7 @@ const char *thunk_FractionalMaxPool2dOutput(void *p) {
 const char *FractionalMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *output_size, int64_t output_size_len, Tensor random_samples, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::fractional_max_pool3d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples,
-      "random_samples")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(random_samples)); auto all = at::_ops::fractional_max_pool3d::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples, "random_samples")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_FractionalMaxPool3d(void *p) {
@@ -3856,9 +4110,7 @@ const char *thunk_FractionalMaxPool3d(void *p) {
 const char *FractionalMaxPool3dBackward(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *output_size,
     int64_t output_size_len, Tensor indices, Tensor *result) {
-  return guard([&] { out(result, at::_ops::fractional_max_pool3d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size,
-      output_size_len), in(indices, "indices"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices)); out(result, at::_ops::fractional_max_pool3d_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(indices, "indices"))); });
 }
 
 const char *thunk_FractionalMaxPool3dBackward(void *p) {
@@ -3873,10 +4125,7 @@ const char *thunk_FractionalMaxPool3dBackward(void *p) {
 const char *FractionalMaxPool3dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *output_size,
     int64_t output_size_len, Tensor indices, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::fractional_max_pool3d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len),
-      in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::fractional_max_pool3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_FractionalMaxPool3dBackwardGradInput(void *p) {
@@ -3889,10 +4138,7 @@ const char *thunk_FractionalMaxPool3dBackwardGradInput(void *p) {
 const char *FractionalMaxPool3dOutput(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *output_size, int64_t output_size_len,
     Tensor random_samples, Tensor output, Tensor indices, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::fractional_max_pool3d_output::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples,
-      "random_samples"), in_mut(output, "output"), in_mut(indices, "indices")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(random_samples) && unrecorded(output) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::fractional_max_pool3d_output::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(output_size, output_size_len), in(random_samples, "random_samples"), in_mut(output, "output"), in_mut(indices, "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_FractionalMaxPool3dOutput(void *p) {
@@ -3903,8 +4149,7 @@ const char *thunk_FractionalMaxPool3dOutput(void *p) {
 }
 
 const char *Frexp(Tensor self, Tensor *mantissa, Tensor *exponent) {
-  return guard([&] { auto all = at::_ops::frexp_Tensor::call(in(self, "self")); out(mantissa,
-      std::move(std::get<0>(all))); out(exponent, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::frexp_Tensor::call(in(self, "self")); out(mantissa, std::move(std::get<0>(all))); out(exponent, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_Frexp(void *p) {
@@ -3918,9 +4163,7 @@ const char *thunk_Frexp(void *p) {
 
 const char *FrexpOut(Tensor self, Tensor mantissa, Tensor exponent, Tensor *mantissa_result,
     Tensor *exponent_result) {
-  return guard([&] { auto all = at::_ops::frexp_Tensor_out::call(in(self, "self"), in_mut(mantissa,
-      "mantissa"), in_mut(exponent, "exponent")); out_same(mantissa_result,
-      std::get<0>(all)); out_same(exponent_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mantissa) && unrecorded(exponent), c10::autograd_dispatch_keyset); auto all = at::_ops::frexp_Tensor_out::call(in(self, "self"), in_mut(mantissa, "mantissa"), in_mut(exponent, "exponent")); out_same(mantissa_result, std::get<0>(all)); out_same(exponent_result, std::get<1>(all)); });
 }
 
 const char *thunk_FrexpOut(void *p) {
@@ -3958,8 +4201,9 @@ const char *thunk_FrobeniusNormOut(void *p) {
 const char *FromFile(const char *filename, const bool *shared, const int64_t *size,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::from_file::call(str(filename, "filename"), opt(shared),
-      opt(size), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::from_file::call(str(filename, "filename"), opt(shared), opt(size),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_FromFile(void *p) {
@@ -3975,8 +4219,9 @@ const char *thunk_FromFile(void *p) {
 
 const char *FromFileOut(const char *filename, const bool *shared, const int64_t *size, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::from_file_out::call(str(filename, "filename"),
-      opt(shared), opt(size), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::from_file_out::call(str(filename,
+      "filename"), opt(shared), opt(size), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FromFileOut(void *p) {
@@ -3988,8 +4233,9 @@ const char *thunk_FromFileOut(void *p) {
 const char *Full(const int64_t *size, int64_t size_len, Scalar fill_value,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::full::call(symints(size, size_len), scalar(fill_value),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::full::call(symints(size,
+      size_len), scalar(fill_value), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_Full(void *p) {
@@ -4006,8 +4252,9 @@ const char *thunk_Full(void *p) {
 const char *FullLike(Tensor self, Scalar fill_value, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::full_like::call(in(self, "self"), scalar(fill_value),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::full_like::call(in(self, "self"), scalar(fill_value), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory),
       memory_format_opt(memory_format_))); });
 }
 
@@ -4024,8 +4271,9 @@ const char *thunk_FullLike(void *p) {
 
 const char *FullLikeOut(Tensor self, Scalar fill_value, const MemoryFormat *memory_format_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::full_like_out::call(in(self, "self"),
-      scalar(fill_value), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::full_like_out::call(in(self,
+      "self"), scalar(fill_value), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FullLikeOut(void *p) {
@@ -4037,8 +4285,9 @@ const char *thunk_FullLikeOut(void *p) {
 
 const char *FullOut(const int64_t *size, int64_t size_len, Scalar fill_value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::full_out::call(symints(size, size_len),
-      scalar(fill_value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::full_out::call(symints(size,
+      size_len), scalar(fill_value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_FullOut(void *p) {
@@ -4049,25 +4298,26 @@ const char *thunk_FullOut(void *p) {
 
 const char *_FunctionalAssertAsyncMsg(Tensor self, const char *assert_msg, Tensor dep_token,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_functional_assert_async_msg::call(in(self, "self"),
-      str(assert_msg, "assert_msg"), in(dep_token, "dep_token"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(dep_token)); out(result, at::_ops::_functional_assert_async_msg::call(in(self, "self"), str(assert_msg, "assert_msg"), in(dep_token, "dep_token"))); });
 }
 
 const char *_FunctionalAssertScalar(Scalar self, const char *assert_msg, Tensor dep_token,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_functional_assert_scalar::call(scalar(self),
-      str(assert_msg, "assert_msg"), in(dep_token, "dep_token"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(dep_token)); out(result,
+      at::_ops::_functional_assert_scalar::call(scalar(self), str(assert_msg, "assert_msg"),
+      in(dep_token, "dep_token"))); });
 }
 
 const char *_FunctionalSymConstrainRange(Scalar size, const int64_t *min, const int64_t *max,
     Tensor dep_token, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_functional_sym_constrain_range::call(scalar(size),
-      opt(min), opt(max), in(dep_token, "dep_token"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(dep_token)); out(result,
+      at::_ops::_functional_sym_constrain_range::call(scalar(size), opt(min), opt(max),
+      in(dep_token, "dep_token"))); });
 }
 
 const char *_FunctionalSymConstrainRangeForSize(Scalar size, const int64_t *min,
     const int64_t *max, Tensor dep_token, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(dep_token)); out(result,
       at::_ops::_functional_sym_constrain_range_for_size::call(scalar(size), opt(min), opt(max),
       in(dep_token, "dep_token"))); });
 }
@@ -4078,14 +4328,9 @@ const char *_FusedAdagrad(const Tensor *self, int64_t self_len, const Tensor *gr
     bool maximize, Tensor grad_scale, Tensor found_inf, Tensor **self_out, int64_t *self_out_len,
     Tensor **grads_out, int64_t *grads_out_len, Tensor **state_sums_out,
     int64_t *state_sums_out_len, Tensor **state_steps_out, int64_t *state_steps_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_adagrad::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"),
-      in_list(state_steps, state_steps_len, "state_steps"), lr, lr_decay, weight_decay, eps,
-      maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(state_sums_out, state_sums_out_len,
-      std::move(std::get<2>(all))); out_list(state_steps_out, state_steps_out_len,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(state_sums, state_sums_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_adagrad::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), lr, lr_decay, weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(state_sums_out, state_sums_out_len, std::move(std::get<2>(all))); out_list(state_steps_out, state_steps_out_len, std::move(std::get<3>(all))); });
 }
 
 const char *thunk__FusedAdagrad(void *p) {
@@ -4115,10 +4360,13 @@ const char *_FusedAdagrad_(const Tensor *self, int64_t self_len, const Tensor *g
     int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len, const Tensor *state_steps,
     int64_t state_steps_len, double lr, double lr_decay, double weight_decay, double eps,
     bool maximize, Tensor grad_scale, Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_adagrad_::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"), in_list(state_steps,
-      state_steps_len, "state_steps"), lr, lr_decay, weight_decay, eps, maximize,
-      in_opt(grad_scale), in_opt(found_inf)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(state_sums, state_sums_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_adagrad_::call(in_list(self, self_len,
+      "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len,
+      "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), lr, lr_decay,
+      weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf)); });
 }
 
 const char *thunk__FusedAdagrad_(void *p) {
@@ -4133,10 +4381,14 @@ const char *_FusedAdagradOut(const Tensor *self, int64_t self_len, const Tensor 
     int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len, const Tensor *state_steps,
     int64_t state_steps_len, double lr, double lr_decay, double weight_decay, double eps,
     bool maximize, Tensor grad_scale, Tensor found_inf, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_fused_adagrad_out::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"),
-      in_list(state_steps, state_steps_len, "state_steps"), lr, lr_decay, weight_decay, eps,
-      maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(state_sums, state_sums_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_adagrad_out::call(in_list(self,
+      self_len, "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len,
+      "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), lr, lr_decay,
+      weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len,
+      "out_")); });
 }
 
 const char *thunk__FusedAdagradOut(void *p) {
@@ -4153,13 +4405,9 @@ const char *_FusedAdagradTensorLR(const Tensor *self, int64_t self_len, const Te
     bool maximize, Tensor grad_scale, Tensor found_inf, Tensor **self_out, int64_t *self_out_len,
     Tensor **grads_out, int64_t *grads_out_len, Tensor **state_sums_out,
     int64_t *state_sums_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_adagrad_tensor_lr::call(in_list(self, self_len,
-      "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len,
-      "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), lr_decay,
-      weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out,
-      self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(state_sums_out, state_sums_out_len,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(state_sums, state_sums_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_adagrad_tensor_lr::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), lr_decay, weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(state_sums_out, state_sums_out_len, std::move(std::get<2>(all))); });
 }
 
 const char *thunk__FusedAdagradTensorLR(void *p) {
@@ -4185,10 +4433,13 @@ const char *_FusedAdagradTensorLR_(const Tensor *self, int64_t self_len, const T
     int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len, const Tensor *state_steps,
     int64_t state_steps_len, Tensor lr, double lr_decay, double weight_decay, double eps,
     bool maximize, Tensor grad_scale, Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_adagrad__tensor_lr::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"),
-      in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), lr_decay, weight_decay,
-      eps, maximize, in_opt(grad_scale), in_opt(found_inf)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(state_sums, state_sums_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_adagrad__tensor_lr::call(in_list(self,
+      self_len, "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len,
+      "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), lr_decay,
+      weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf)); });
 }
 
 const char *thunk__FusedAdagradTensorLR_(void *p) {
@@ -4203,10 +4454,9 @@ const char *_FusedAdagradTensorLROut(const Tensor *self, int64_t self_len, const
     int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len, const Tensor *state_steps,
     int64_t state_steps_len, Tensor lr, double lr_decay, double weight_decay, double eps,
     bool maximize, Tensor grad_scale, Tensor found_inf, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_fused_adagrad_tensor_lr_out::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"),
-      in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), lr_decay, weight_decay,
-      eps, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(state_sums, state_sums_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_, out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_adagrad_tensor_lr_out::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(state_sums, state_sums_len, "state_sums"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), lr_decay, weight_decay, eps, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedAdagradTensorLROut(void *p) {
@@ -4226,17 +4476,11 @@ const char *_FusedAdam(const Tensor *self, int64_t self_len, const Tensor *grads
     int64_t *grads_out_len, Tensor **exp_avgs_out, int64_t *exp_avgs_out_len,
     Tensor **exp_avg_sqs_out, int64_t *exp_avg_sqs_out_len, Tensor **max_exp_avg_sqs_out,
     int64_t *max_exp_avg_sqs_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_adam::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
-      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
-      "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale),
-      in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len,
-      std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len,
-      std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_adam::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len, std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len, std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len, std::move(std::get<4>(all))); });
 }
 
 const char *thunk__FusedAdam(void *p) {
@@ -4272,11 +4516,17 @@ const char *_FusedAdam_(const Tensor *self, int64_t self_len, const Tensor *grad
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_adam_::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs,
-      exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len,
-      "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), lr, beta1, beta2,
-      weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_adam_::call(in_list(self, self_len, "self"),
+      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
+      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
+      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
+      "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale),
+      in_opt(found_inf)); });
 }
 
 const char *thunk__FusedAdam_(void *p) {
@@ -4294,12 +4544,17 @@ const char *_FusedAdamOut(const Tensor *self, int64_t self_len, const Tensor *gr
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_fused_adam_out::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs,
-      exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len,
-      "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), lr, beta1, beta2,
-      weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_adam_out::call(in_list(self,
+      self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len,
+      "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
+      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
+      "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale),
+      in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedAdamOut(void *p) {
@@ -4320,17 +4575,11 @@ const char *_FusedAdamTensorLR(const Tensor *self, int64_t self_len, const Tenso
     int64_t *grads_out_len, Tensor **exp_avgs_out, int64_t *exp_avgs_out_len,
     Tensor **exp_avg_sqs_out, int64_t *exp_avg_sqs_out_len, Tensor **max_exp_avg_sqs_out,
     int64_t *max_exp_avg_sqs_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_adam_tensor_lr::call(in_list(self, self_len,
-      "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
-      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
-      "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize,
-      in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len,
-      std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len,
-      std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_adam_tensor_lr::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len, std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len, std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len, std::move(std::get<4>(all))); });
 }
 
 const char *thunk__FusedAdamTensorLR(void *p) {
@@ -4366,9 +4615,14 @@ const char *_FusedAdamTensorLR_(const Tensor *self, int64_t self_len, const Tens
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_adam__tensor_lr::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_adam__tensor_lr::call(in_list(self,
+      self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len,
+      "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
       max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
       "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize,
       in_opt(grad_scale), in_opt(found_inf)); });
@@ -4389,12 +4643,11 @@ const char *_FusedAdamTensorLROut(const Tensor *self, int64_t self_len, const Te
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_fused_adam_tensor_lr_out::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
-      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
-      "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize,
-      in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_, out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_adam_tensor_lr_out::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedAdamTensorLROut(void *p) {
@@ -4415,17 +4668,11 @@ const char *_FusedAdamW(const Tensor *self, int64_t self_len, const Tensor *grad
     int64_t *grads_out_len, Tensor **exp_avgs_out, int64_t *exp_avgs_out_len,
     Tensor **exp_avg_sqs_out, int64_t *exp_avg_sqs_out_len, Tensor **max_exp_avg_sqs_out,
     int64_t *max_exp_avg_sqs_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_adamw::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
-      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
-      "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale),
-      in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len,
-      std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len,
-      std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_adamw::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len, std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len, std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len, std::move(std::get<4>(all))); });
 }
 
 const char *thunk__FusedAdamW(void *p) {
@@ -4461,11 +4708,17 @@ const char *_FusedAdamW_(const Tensor *self, int64_t self_len, const Tensor *gra
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_adamw_::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs,
-      exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len,
-      "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), lr, beta1, beta2,
-      weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_adamw_::call(in_list(self, self_len,
+      "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
+      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
+      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
+      "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale),
+      in_opt(found_inf)); });
 }
 
 const char *thunk__FusedAdamW_(void *p) {
@@ -4483,12 +4736,17 @@ const char *_FusedAdamWOut(const Tensor *self, int64_t self_len, const Tensor *g
     const Tensor *state_steps, int64_t state_steps_len, double lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_fused_adamw_out::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs,
-      exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len,
-      "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), lr, beta1, beta2,
-      weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_,
+      out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_adamw_out::call(in_list(self,
+      self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len,
+      "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
+      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
+      "state_steps"), lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale),
+      in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedAdamWOut(void *p) {
@@ -4509,17 +4767,11 @@ const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_len, const Tens
     int64_t *grads_out_len, Tensor **exp_avgs_out, int64_t *exp_avgs_out_len,
     Tensor **exp_avg_sqs_out, int64_t *exp_avg_sqs_out_len, Tensor **max_exp_avg_sqs_out,
     int64_t *max_exp_avg_sqs_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_adamw_tensor_lr::call(in_list(self, self_len,
-      "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
-      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
-      "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize,
-      in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len,
-      std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len,
-      std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_adamw_tensor_lr::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(exp_avgs_out, exp_avgs_out_len, std::move(std::get<2>(all))); out_list(exp_avg_sqs_out, exp_avg_sqs_out_len, std::move(std::get<3>(all))); out_list(max_exp_avg_sqs_out, max_exp_avg_sqs_out_len, std::move(std::get<4>(all))); });
 }
 
 const char *thunk__FusedAdamWTensorLR(void *p) {
@@ -4555,9 +4807,14 @@ const char *_FusedAdamWTensorLR_(const Tensor *self, int64_t self_len, const Ten
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_adamw__tensor_lr::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_adamw__tensor_lr::call(in_list(self,
+      self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len,
+      "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
       max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
       "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize,
       in_opt(grad_scale), in_opt(found_inf)); });
@@ -4578,12 +4835,11 @@ const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self_len, const T
     const Tensor *state_steps, int64_t state_steps_len, Tensor lr, double beta1, double beta2,
     double weight_decay, double eps, bool amsgrad, bool maximize, Tensor grad_scale,
     Tensor found_inf, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::_fused_adamw_tensor_lr_out::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"),
-      in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs,
-      max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len,
-      "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize,
-      in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(exp_avgs, exp_avgs_len) && unrecorded(exp_avg_sqs,
+      exp_avg_sqs_len) && unrecorded(max_exp_avg_sqs,
+      max_exp_avg_sqs_len) && unrecorded(state_steps,
+      state_steps_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_, out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_adamw_tensor_lr_out::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(exp_avgs, exp_avgs_len, "exp_avgs"), in_list(exp_avg_sqs, exp_avg_sqs_len, "exp_avg_sqs"), in_list(max_exp_avg_sqs, max_exp_avg_sqs_len, "max_exp_avg_sqs"), in_list(state_steps, state_steps_len, "state_steps"), in(lr, "lr"), beta1, beta2, weight_decay, eps, amsgrad, maximize, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedAdamWTensorLROut(void *p) {
@@ -4597,16 +4853,12 @@ const char *thunk__FusedAdamWTensorLROut(void *p) {
 
 const char *_FusedDropout(Tensor self, double p, Generator generator, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_fused_dropout::call(in(self, "self"), p,
-      generator_opt(generator)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::_fused_dropout::call(in(self, "self"), p, generator_opt(generator)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_FusedDropoutOut(Tensor self, double p, Generator generator, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_fused_dropout_out::call(in(self, "self"), p,
-      generator_opt(generator), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_fused_dropout_out::call(in(self, "self"), p, generator_opt(generator), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *FusedMovingAvgObsFakeQuant(Tensor self, Tensor observer_on, Tensor fake_quant_on,
@@ -4634,12 +4886,7 @@ const char *_FusedMovingAvgObsFQHelper(Tensor self, Tensor observer_on, Tensor f
     Tensor running_min, Tensor running_max, Tensor scale, Tensor zero_point,
     double averaging_const, int64_t quant_min, int64_t quant_max, int64_t ch_axis,
     bool per_row_fake_quant, bool symmetric_quant, Tensor *output, Tensor *mask) {
-  return guard([&] { auto all = at::_ops::_fused_moving_avg_obs_fq_helper::call(in(self, "self"),
-      in(observer_on, "observer_on"), in(fake_quant_on, "fake_quant_on"), in_mut(running_min,
-      "running_min"), in_mut(running_max, "running_max"), in_mut(scale, "scale"),
-      in_mut(zero_point, "zero_point"), averaging_const, quant_min, quant_max, ch_axis,
-      per_row_fake_quant, symmetric_quant); out(output, std::move(std::get<0>(all))); out(mask,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(observer_on) && unrecorded(fake_quant_on) && unrecorded(running_min) && unrecorded(running_max) && unrecorded(scale) && unrecorded(zero_point)); auto all = at::_ops::_fused_moving_avg_obs_fq_helper::call(in(self, "self"), in(observer_on, "observer_on"), in(fake_quant_on, "fake_quant_on"), in_mut(running_min, "running_min"), in_mut(running_max, "running_max"), in_mut(scale, "scale"), in_mut(zero_point, "zero_point"), averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant, symmetric_quant); out(output, std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); });
 }
 
 const char *_FusedMovingAvgObsFQHelperFunctional(Tensor self, Tensor observer_on,
@@ -4647,15 +4894,7 @@ const char *_FusedMovingAvgObsFQHelperFunctional(Tensor self, Tensor observer_on
     double averaging_const, int64_t quant_min, int64_t quant_max, int64_t ch_axis,
     bool per_row_fake_quant, bool symmetric_quant, Tensor *output, Tensor *mask,
     Tensor *running_min_out, Tensor *running_max_out, Tensor *scale_out, Tensor *zero_point_out) {
-  return guard([&] { auto all = at::_ops::_fused_moving_avg_obs_fq_helper_functional::call(in(self,
-      "self"), in(observer_on, "observer_on"), in(fake_quant_on, "fake_quant_on"), in(running_min,
-      "running_min"), in(running_max, "running_max"), in(scale, "scale"), in(zero_point,
-      "zero_point"), averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant,
-      symmetric_quant); out(output, std::move(std::get<0>(all))); out(mask,
-      std::move(std::get<1>(all))); out(running_min_out,
-      std::move(std::get<2>(all))); out(running_max_out,
-      std::move(std::get<3>(all))); out(scale_out,
-      std::move(std::get<4>(all))); out(zero_point_out, std::move(std::get<5>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(observer_on) && unrecorded(fake_quant_on) && unrecorded(running_min) && unrecorded(running_max) && unrecorded(scale) && unrecorded(zero_point)); auto all = at::_ops::_fused_moving_avg_obs_fq_helper_functional::call(in(self, "self"), in(observer_on, "observer_on"), in(fake_quant_on, "fake_quant_on"), in(running_min, "running_min"), in(running_max, "running_max"), in(scale, "scale"), in(zero_point, "zero_point"), averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant, symmetric_quant); out(output, std::move(std::get<0>(all))); out(mask, std::move(std::get<1>(all))); out(running_min_out, std::move(std::get<2>(all))); out(running_max_out, std::move(std::get<3>(all))); out(scale_out, std::move(std::get<4>(all))); out(zero_point_out, std::move(std::get<5>(all))); });
 }
 
 const char *_FusedMovingAvgObsFQHelperOut(Tensor self, Tensor observer_on, Tensor fake_quant_on,
@@ -4663,12 +4902,7 @@ const char *_FusedMovingAvgObsFQHelperOut(Tensor self, Tensor observer_on, Tenso
     double averaging_const, int64_t quant_min, int64_t quant_max, int64_t ch_axis,
     bool per_row_fake_quant, bool symmetric_quant, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_fused_moving_avg_obs_fq_helper_out::call(in(self, "self"),
-      in(observer_on, "observer_on"), in(fake_quant_on, "fake_quant_on"), in_mut(running_min,
-      "running_min"), in_mut(running_max, "running_max"), in_mut(scale, "scale"),
-      in_mut(zero_point, "zero_point"), averaging_const, quant_min, quant_max, ch_axis,
-      per_row_fake_quant, symmetric_quant, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(observer_on) && unrecorded(fake_quant_on) && unrecorded(running_min) && unrecorded(running_max) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_fused_moving_avg_obs_fq_helper_out::call(in(self, "self"), in(observer_on, "observer_on"), in(fake_quant_on, "fake_quant_on"), in_mut(running_min, "running_min"), in_mut(running_max, "running_max"), in_mut(scale, "scale"), in_mut(zero_point, "zero_point"), averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant, symmetric_quant, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *_FusedRMSNorm(Tensor input, const int64_t *normalized_shape,
@@ -4682,16 +4916,12 @@ const char *_FusedRMSNorm(Tensor input, const int64_t *normalized_shape,
 const char *_FusedRMSNormBackward(Tensor grad_out, Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor rstd, Tensor weight, const bool *output_mask,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_fused_rms_norm_backward::call(in(grad_out, "grad_out"),
-      in(input, "input"), ints(normalized_shape, normalized_shape_len), in(rstd, "rstd"),
-      in_opt(weight), bools<2>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(rstd) && unrecorded(weight)); auto all = at::_ops::_fused_rms_norm_backward::call(in(grad_out, "grad_out"), in(input, "input"), ints(normalized_shape, normalized_shape_len), in(rstd, "rstd"), in_opt(weight), bools<2>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_FusedSDPChoice(Tensor query, Tensor key, Tensor value, Tensor attn_mask,
     double dropout_p, bool is_causal, const double *scale, bool enable_gqa, int64_t *result) {
-  return guard([&] { *result = at::_ops::_fused_sdp_choice::call(in(query, "query"), in(key, "key"),
-      in(value, "value"), in_opt(attn_mask), dropout_p, is_causal, opt(scale), enable_gqa); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_mask)); *result = at::_ops::_fused_sdp_choice::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_mask), dropout_p, is_causal, opt(scale), enable_gqa); });
 }
 
 const char *_FusedSGD(const Tensor *self, int64_t self_len, const Tensor *grads, int64_t grads_len,
@@ -4700,13 +4930,9 @@ const char *_FusedSGD(const Tensor *self, int64_t self_len, const Tensor *grads,
     Tensor grad_scale, Tensor found_inf, Tensor **self_out, int64_t *self_out_len,
     Tensor **grads_out, int64_t *grads_out_len, Tensor **momentum_buffer_list_out,
     int64_t *momentum_buffer_list_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_sgd::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
-      "momentum_buffer_list"), weight_decay, momentum, lr, dampening, nesterov, maximize,
-      is_first_step, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(momentum_buffer_list_out,
-      momentum_buffer_list_out_len, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(momentum_buffer_list,
+      momentum_buffer_list_len) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_sgd::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len, "momentum_buffer_list"), weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(momentum_buffer_list_out, momentum_buffer_list_out_len, std::move(std::get<2>(all))); });
 }
 
 const char *thunk__FusedSGD(void *p) {
@@ -4733,8 +4959,11 @@ const char *_FusedSGD_(const Tensor *self, int64_t self_len, const Tensor *grads
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_sgd_::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(momentum_buffer_list,
+      momentum_buffer_list_len) && unrecorded(grad_scale) && unrecorded(found_inf),
+      c10::autograd_dispatch_keyset); at::_ops::_fused_sgd_::call(in_list(self, self_len, "self"),
+      in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
       "momentum_buffer_list"), weight_decay, momentum, lr, dampening, nesterov, maximize,
       is_first_step, in_opt(grad_scale), in_opt(found_inf)); });
 }
@@ -4752,10 +4981,9 @@ const char *_FusedSGDOut(const Tensor *self, int64_t self_len, const Tensor *gra
     double weight_decay, double momentum, double lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_fused_sgd_out::call(in_list(self, self_len, "self"), in_list(grads,
-      grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
-      "momentum_buffer_list"), weight_decay, momentum, lr, dampening, nesterov, maximize,
-      is_first_step, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(momentum_buffer_list,
+      momentum_buffer_list_len) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_, out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_sgd_out::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len, "momentum_buffer_list"), weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedSGDOut(void *p) {
@@ -4772,13 +5000,9 @@ const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len, const Tensor
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, Tensor **self_out,
     int64_t *self_out_len, Tensor **grads_out, int64_t *grads_out_len,
     Tensor **momentum_buffer_list_out, int64_t *momentum_buffer_list_out_len) {
-  return guard([&] { auto all = at::_ops::_fused_sgd_tensor_lr::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
-      "momentum_buffer_list"), weight_decay, momentum, in(lr, "lr"), dampening, nesterov, maximize,
-      is_first_step, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len,
-      std::move(std::get<0>(all))); out_list(grads_out, grads_out_len,
-      std::move(std::get<1>(all))); out_list(momentum_buffer_list_out,
-      momentum_buffer_list_out_len, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(momentum_buffer_list,
+      momentum_buffer_list_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf)); auto all = at::_ops::_fused_sgd_tensor_lr::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len, "momentum_buffer_list"), weight_decay, momentum, in(lr, "lr"), dampening, nesterov, maximize, is_first_step, in_opt(grad_scale), in_opt(found_inf)); out_list(self_out, self_out_len, std::move(std::get<0>(all))); out_list(grads_out, grads_out_len, std::move(std::get<1>(all))); out_list(momentum_buffer_list_out, momentum_buffer_list_out_len, std::move(std::get<2>(all))); });
 }
 
 const char *thunk__FusedSGDTensorLR(void *p) {
@@ -4805,10 +5029,9 @@ const char *_FusedSGDTensorLR_(const Tensor *self, int64_t self_len, const Tenso
     int64_t grads_len, const Tensor *momentum_buffer_list, int64_t momentum_buffer_list_len,
     double weight_decay, double momentum, Tensor lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf) {
-  return guard([&] { at::_ops::_fused_sgd__tensor_lr::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
-      "momentum_buffer_list"), weight_decay, momentum, in(lr, "lr"), dampening, nesterov, maximize,
-      is_first_step, in_opt(grad_scale), in_opt(found_inf)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(momentum_buffer_list,
+      momentum_buffer_list_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf), c10::autograd_dispatch_keyset); at::_ops::_fused_sgd__tensor_lr::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len, "momentum_buffer_list"), weight_decay, momentum, in(lr, "lr"), dampening, nesterov, maximize, is_first_step, in_opt(grad_scale), in_opt(found_inf)); });
 }
 
 const char *thunk__FusedSGDTensorLR_(void *p) {
@@ -4824,10 +5047,9 @@ const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_len, const Ten
     double weight_decay, double momentum, Tensor lr, double dampening, bool nesterov,
     bool maximize, bool is_first_step, Tensor grad_scale, Tensor found_inf, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_fused_sgd_tensor_lr_out::call(in_list(self, self_len, "self"),
-      in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len,
-      "momentum_buffer_list"), weight_decay, momentum, in(lr, "lr"), dampening, nesterov, maximize,
-      is_first_step, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self, self_len) && unrecorded(grads,
+      grads_len) && unrecorded(momentum_buffer_list,
+      momentum_buffer_list_len) && unrecorded(lr) && unrecorded(grad_scale) && unrecorded(found_inf) && unrecorded(out_, out__len), c10::autograd_dispatch_keyset); at::_ops::_fused_sgd_tensor_lr_out::call(in_list(self, self_len, "self"), in_list(grads, grads_len, "grads"), in_list(momentum_buffer_list, momentum_buffer_list_len, "momentum_buffer_list"), weight_decay, momentum, in(lr, "lr"), dampening, nesterov, maximize, is_first_step, in_opt(grad_scale), in_opt(found_inf), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk__FusedSGDTensorLROut(void *p) {
@@ -4843,17 +5065,19 @@ const char *_FwPrimal(Tensor self, int64_t level, Tensor *result) {
 }
 
 const char *_FwPrimalCopy(Tensor self, int64_t level, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_fw_primal_copy::call(in(self, "self"), level)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_fw_primal_copy::call(in(self, "self"), level)); });
 }
 
 const char *_FwPrimalCopyOut(Tensor self, int64_t level, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_fw_primal_copy_out::call(in(self, "self"), level,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_fw_primal_copy_out::call(in(self,
+      "self"), level, in_mut(out_, "out_"))); });
 }
 
 const char *Gather(Tensor self, int64_t dim, Tensor index, bool sparse_grad, Tensor *result) {
-  return guard([&] { out(result, at::_ops::gather::call(in(self, "self"), dim, in(index, "index"),
-      sparse_grad)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index)); out(result,
+      at::_ops::gather::call(in(self, "self"), dim, in(index, "index"), sparse_grad)); });
 }
 
 const char *thunk_Gather(void *p) {
@@ -4881,8 +5105,7 @@ const char *thunk_GatherBackward(void *p) {
 
 const char *GatherOut(Tensor self, int64_t dim, Tensor index, bool sparse_grad, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gather_out::call(in(self, "self"), dim, in(index,
-      "index"), sparse_grad, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::gather_out::call(in(self, "self"), dim, in(index, "index"), sparse_grad, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GatherOut(void *p) {
@@ -4898,7 +5121,8 @@ const char *_GatherSparseBackward(Tensor self, int64_t dim, Tensor index, Tensor
 }
 
 const char *GCD(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::gcd::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::gcd::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_GCD(void *p) {
@@ -4910,8 +5134,9 @@ const char *thunk_GCD(void *p) {
 }
 
 const char *GCD_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gcd_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::gcd_::call(in_mut(self, "self"),
+      in(other, "other"))); });
 }
 
 const char *thunk_GCD_(void *p) {
@@ -4921,8 +5146,7 @@ const char *thunk_GCD_(void *p) {
 }
 
 const char *GCDOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gcd_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::gcd_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GCDOut(void *p) {
@@ -4932,7 +5156,8 @@ const char *thunk_GCDOut(void *p) {
 }
 
 const char *Ge(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ge_Tensor::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::ge_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Ge(void *p) {
@@ -4944,8 +5169,9 @@ const char *thunk_Ge(void *p) {
 }
 
 const char *Ge_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ge__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ge__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Ge_(void *p) {
@@ -4955,8 +5181,8 @@ const char *thunk_Ge_(void *p) {
 }
 
 const char *GELU(Tensor self, const char *approximate, Tensor *result) {
-  return guard([&] { out(result, at::_ops::gelu::call(in(self, "self"), str(approximate,
-      "approximate"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::gelu::call(in(self, "self"), str(approximate, "approximate"))); });
 }
 
 const char *thunk_GELU(void *p) {
@@ -4968,8 +5194,9 @@ const char *thunk_GELU(void *p) {
 }
 
 const char *GELU_(Tensor self, const char *approximate, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gelu_::call(in_mut(self, "self"), str(approximate,
-      "approximate"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::gelu_::call(in_mut(self, "self"),
+      str(approximate, "approximate"))); });
 }
 
 const char *thunk_GELU_(void *p) {
@@ -4979,8 +5206,7 @@ const char *thunk_GELU_(void *p) {
 }
 
 const char *GELUBackward(Tensor grad_output, Tensor self, const char *approximate, Tensor *result) {
-  return guard([&] { out(result, at::_ops::gelu_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), str(approximate, "approximate"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::gelu_backward::call(in(grad_output, "grad_output"), in(self, "self"), str(approximate, "approximate"))); });
 }
 
 const char *thunk_GELUBackward(void *p) {
@@ -4993,9 +5219,7 @@ const char *thunk_GELUBackward(void *p) {
 
 const char *GELUBackwardGradInput(Tensor grad_output, Tensor self, const char *approximate,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gelu_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), str(approximate, "approximate"), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::gelu_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), str(approximate, "approximate"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_GELUBackwardGradInput(void *p) {
@@ -5005,8 +5229,9 @@ const char *thunk_GELUBackwardGradInput(void *p) {
 }
 
 const char *GELUOut(Tensor self, const char *approximate, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gelu_out::call(in(self, "self"), str(approximate,
-      "approximate"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::gelu_out::call(in(self, "self"),
+      str(approximate, "approximate"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GELUOut(void *p) {
@@ -5016,8 +5241,8 @@ const char *thunk_GELUOut(void *p) {
 }
 
 const char *Geometric(Tensor self, double p, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::geometric::call(in(self, "self"), p,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::geometric::call(in(self, "self"), p, generator_opt(generator))); });
 }
 
 const char *thunk_Geometric(void *p) {
@@ -5029,8 +5254,9 @@ const char *thunk_Geometric(void *p) {
 }
 
 const char *Geometric_(Tensor self, double p, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::geometric_::call(in_mut(self, "self"), p,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::geometric_::call(in_mut(self,
+      "self"), p, generator_opt(generator))); });
 }
 
 const char *thunk_Geometric_(void *p) {
@@ -5040,8 +5266,9 @@ const char *thunk_Geometric_(void *p) {
 }
 
 const char *GeometricOut(Tensor self, double p, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::geometric_out::call(in(self, "self"), p,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::geometric_out::call(in(self,
+      "self"), p, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GeometricOut(void *p) {
@@ -5051,8 +5278,7 @@ const char *thunk_GeometricOut(void *p) {
 }
 
 const char *GeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ge_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::ge_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GeOut(void *p) {
@@ -5062,8 +5288,7 @@ const char *thunk_GeOut(void *p) {
 }
 
 const char *GEQRF(Tensor self, Tensor *a, Tensor *tau) {
-  return guard([&] { auto all = at::_ops::geqrf::call(in(self, "self")); out(a,
-      std::move(std::get<0>(all))); out(tau, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::geqrf::call(in(self, "self")); out(a, std::move(std::get<0>(all))); out(tau, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_GEQRF(void *p) {
@@ -5076,8 +5301,10 @@ const char *thunk_GEQRF(void *p) {
 }
 
 const char *GEQRFA(Tensor self, Tensor a, Tensor tau, Tensor *a_result, Tensor *tau_result) {
-  return guard([&] { auto all = at::_ops::geqrf_a::call(in(self, "self"), in_mut(a, "a"), in_mut(tau,
-      "tau")); out_same(a_result, std::get<0>(all)); out_same(tau_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(a) && unrecorded(tau),
+      c10::autograd_dispatch_keyset); auto all = at::_ops::geqrf_a::call(in(self, "self"),
+      in_mut(a, "a"), in_mut(tau, "tau")); out_same(a_result,
+      std::get<0>(all)); out_same(tau_result, std::get<1>(all)); });
 }
 
 const char *thunk_GEQRFA(void *p) {
@@ -5110,7 +5337,8 @@ const char *thunk_GerOut(void *p) {
 }
 
 const char *GeScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ge_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::ge_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_GeScalar(void *p) {
@@ -5122,8 +5350,9 @@ const char *thunk_GeScalar(void *p) {
 }
 
 const char *GeScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ge__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ge__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_GeScalar_(void *p) {
@@ -5133,8 +5362,9 @@ const char *thunk_GeScalar_(void *p) {
 }
 
 const char *GeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ge_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ge_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GeScalarOut(void *p) {
@@ -5157,7 +5387,8 @@ const char *thunk_GetDevice(void *p) {
 }
 
 const char *GLU(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::glu::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::glu::call(in(self, "self"), dim)); });
 }
 
 const char *thunk_GLU(void *p) {
@@ -5169,8 +5400,7 @@ const char *thunk_GLU(void *p) {
 }
 
 const char *GLUBackward(Tensor grad_output, Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::glu_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::glu_backward::call(in(grad_output, "grad_output"), in(self, "self"), dim)); });
 }
 
 const char *thunk_GLUBackward(void *p) {
@@ -5183,8 +5413,7 @@ const char *thunk_GLUBackward(void *p) {
 
 const char *GLUBackwardGradInput(Tensor grad_output, Tensor self, int64_t dim, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::glu_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), dim, in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::glu_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), dim, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_GLUBackwardGradInput(void *p) {
@@ -5195,8 +5424,7 @@ const char *thunk_GLUBackwardGradInput(void *p) {
 
 const char *GLUBackwardJVP(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx,
     int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::glu_backward_jvp::call(in(grad_x, "grad_x"), in(grad_glu,
-      "grad_glu"), in(x, "x"), in(dgrad_glu, "dgrad_glu"), in(dx, "dx"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_x) && unrecorded(grad_glu) && unrecorded(x) && unrecorded(dgrad_glu) && unrecorded(dx)); out(result, at::_ops::glu_backward_jvp::call(in(grad_x, "grad_x"), in(grad_glu, "grad_glu"), in(x, "x"), in(dgrad_glu, "dgrad_glu"), in(dx, "dx"), dim)); });
 }
 
 const char *thunk_GLUBackwardJVP(void *p) {
@@ -5210,9 +5438,7 @@ const char *thunk_GLUBackwardJVP(void *p) {
 
 const char *GLUBackwardJVPOut(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu,
     Tensor dx, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::glu_backward_jvp_out::call(in(grad_x, "grad_x"),
-      in(grad_glu, "grad_glu"), in(x, "x"), in(dgrad_glu, "dgrad_glu"), in(dx, "dx"), dim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_x) && unrecorded(grad_glu) && unrecorded(x) && unrecorded(dgrad_glu) && unrecorded(dx) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::glu_backward_jvp_out::call(in(grad_x, "grad_x"), in(grad_glu, "grad_glu"), in(x, "x"), in(dgrad_glu, "dgrad_glu"), in(dx, "dx"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GLUBackwardJVPOut(void *p) {
@@ -5222,8 +5448,7 @@ const char *thunk_GLUBackwardJVPOut(void *p) {
 }
 
 const char *GLUJVP(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::glu_jvp::call(in(glu, "glu"), in(x, "x"), in(dx, "dx"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(glu) && unrecorded(x) && unrecorded(dx)); out(result, at::_ops::glu_jvp::call(in(glu, "glu"), in(x, "x"), in(dx, "dx"), dim)); });
 }
 
 const char *thunk_GLUJVP(void *p) {
@@ -5235,8 +5460,7 @@ const char *thunk_GLUJVP(void *p) {
 }
 
 const char *GLUJVPOut(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::glu_jvp_out::call(in(glu, "glu"), in(x, "x"), in(dx,
-      "dx"), dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(glu) && unrecorded(x) && unrecorded(dx) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::glu_jvp_out::call(in(glu, "glu"), in(x, "x"), in(dx, "dx"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GLUJVPOut(void *p) {
@@ -5246,8 +5470,9 @@ const char *thunk_GLUJVPOut(void *p) {
 }
 
 const char *GLUOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::glu_out::call(in(self, "self"), dim, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::glu_out::call(in(self, "self"),
+      dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GLUOut(void *p) {
@@ -5531,8 +5756,9 @@ const char *thunk_GridSampler(void *p) {
 
 const char *GridSampler2d(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor *result) {
-  return guard([&] { out(result, at::_ops::grid_sampler_2d::call(in(input, "input"), in(grid,
-      "grid"), interpolation_mode, padding_mode, align_corners)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grid)); out(result,
+      at::_ops::grid_sampler_2d::call(in(input, "input"), in(grid, "grid"), interpolation_mode,
+      padding_mode, align_corners)); });
 }
 
 const char *thunk_GridSampler2d(void *p) {

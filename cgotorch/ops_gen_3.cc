@@ -185,10 +185,7 @@ extern "C" {
 const char *GridSampler2dBackward(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::grid_sampler_2d_backward::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode,
-      align_corners, bools<2>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(grid)); auto all = at::_ops::grid_sampler_2d_backward::call(in(grad_output, "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, bools<2>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_GridSampler2dBackward(void *p) {
@@ -205,10 +202,7 @@ const char *thunk_GridSampler2dBackward(void *p) {
 const char *GridSampler2dBackwardOut(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::grid_sampler_2d_backward_out::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode,
-      align_corners, bools<2>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(grid) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::grid_sampler_2d_backward_out::call(in(grad_output, "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, bools<2>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_GridSampler2dBackwardOut(void *p) {
@@ -220,27 +214,25 @@ const char *thunk_GridSampler2dBackwardOut(void *p) {
 
 const char *_GridSampler2dCPUFallback(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_grid_sampler_2d_cpu_fallback::call(in(input, "input"),
-      in(grid, "grid"), interpolation_mode, padding_mode, align_corners)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grid)); out(result,
+      at::_ops::_grid_sampler_2d_cpu_fallback::call(in(input, "input"), in(grid, "grid"),
+      interpolation_mode, padding_mode, align_corners)); });
 }
 
 const char *_GridSampler2dCPUFallbackBackward(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_grid_sampler_2d_cpu_fallback_backward::call(in(grad_output, "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(grid)); auto all = at::_ops::_grid_sampler_2d_cpu_fallback_backward::call(in(grad_output, "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_GridSampler2dCPUFallbackOut(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_grid_sampler_2d_cpu_fallback_out::call(in(input,
-      "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grid) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_grid_sampler_2d_cpu_fallback_out::call(in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, in_mut(out_, "out_"))); });
 }
 
 const char *GridSampler2dOut(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::grid_sampler_2d_out::call(in(input, "input"),
-      in(grid, "grid"), interpolation_mode, padding_mode, align_corners, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grid) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::grid_sampler_2d_out::call(in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GridSampler2dOut(void *p) {
@@ -252,8 +244,9 @@ const char *thunk_GridSampler2dOut(void *p) {
 
 const char *GridSampler3d(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor *result) {
-  return guard([&] { out(result, at::_ops::grid_sampler_3d::call(in(input, "input"), in(grid,
-      "grid"), interpolation_mode, padding_mode, align_corners)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grid)); out(result,
+      at::_ops::grid_sampler_3d::call(in(input, "input"), in(grid, "grid"), interpolation_mode,
+      padding_mode, align_corners)); });
 }
 
 const char *thunk_GridSampler3d(void *p) {
@@ -268,10 +261,7 @@ const char *thunk_GridSampler3d(void *p) {
 const char *GridSampler3dBackward(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::grid_sampler_3d_backward::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode,
-      align_corners, bools<2>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(grid)); auto all = at::_ops::grid_sampler_3d_backward::call(in(grad_output, "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, bools<2>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_GridSampler3dBackward(void *p) {
@@ -288,10 +278,7 @@ const char *thunk_GridSampler3dBackward(void *p) {
 const char *GridSampler3dBackwardOut(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::grid_sampler_3d_backward_out::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode,
-      align_corners, bools<2>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(grid) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::grid_sampler_3d_backward_out::call(in(grad_output, "grad_output"), in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, bools<2>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_GridSampler3dBackwardOut(void *p) {
@@ -303,8 +290,7 @@ const char *thunk_GridSampler3dBackwardOut(void *p) {
 
 const char *GridSampler3dOut(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::grid_sampler_3d_out::call(in(input, "input"),
-      in(grid, "grid"), interpolation_mode, padding_mode, align_corners, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grid) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::grid_sampler_3d_out::call(in(input, "input"), in(grid, "grid"), interpolation_mode, padding_mode, align_corners, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GridSampler3dOut(void *p) {
@@ -316,8 +302,7 @@ const char *thunk_GridSampler3dOut(void *p) {
 
 const char *_GroupedMM(Tensor self, Tensor mat2, Tensor offs, Tensor bias,
     const ScalarType *out_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_grouped_mm::call(in(self, "self"), in(mat2, "mat2"),
-      in_opt(offs), in_opt(bias), dtype_opt(out_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(offs) && unrecorded(bias)); out(result, at::_ops::_grouped_mm::call(in(self, "self"), in(mat2, "mat2"), in_opt(offs), in_opt(bias), dtype_opt(out_dtype))); });
 }
 
 const char *GroupNorm(Tensor input, int64_t num_groups, Tensor weight, Tensor bias, double eps,
@@ -390,7 +375,8 @@ const char *thunk_GRUData(void *p) {
 }
 
 const char *Gt(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::gt_Tensor::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::gt_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Gt(void *p) {
@@ -402,8 +388,9 @@ const char *thunk_Gt(void *p) {
 }
 
 const char *Gt_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gt__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::gt__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Gt_(void *p) {
@@ -413,8 +400,7 @@ const char *thunk_Gt_(void *p) {
 }
 
 const char *GtOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gt_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::gt_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GtOut(void *p) {
@@ -424,7 +410,8 @@ const char *thunk_GtOut(void *p) {
 }
 
 const char *GtScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::gt_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::gt_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_GtScalar(void *p) {
@@ -436,8 +423,9 @@ const char *thunk_GtScalar(void *p) {
 }
 
 const char *GtScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gt__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::gt__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_GtScalar_(void *p) {
@@ -447,8 +435,9 @@ const char *thunk_GtScalar_(void *p) {
 }
 
 const char *GtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::gt_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::gt_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_GtScalarOut(void *p) {
@@ -459,8 +448,9 @@ const char *thunk_GtScalarOut(void *p) {
 
 const char *HammingWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hamming_window::call(window_length, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::hamming_window::call(window_length, dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_HammingWindow(void *p) {
@@ -475,8 +465,9 @@ const char *thunk_HammingWindow(void *p) {
 }
 
 const char *HammingWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hamming_window_out::call(window_length, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::hamming_window_out::call(window_length, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HammingWindowOut(void *p) {
@@ -487,8 +478,9 @@ const char *thunk_HammingWindowOut(void *p) {
 
 const char *HammingWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hamming_window_periodic::call(window_length, periodic,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::hamming_window_periodic::call(window_length, periodic, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_HammingWindowPeriodic(void *p) {
@@ -505,9 +497,9 @@ const char *thunk_HammingWindowPeriodic(void *p) {
 const char *HammingWindowPeriodicAlpha(int64_t window_length, bool periodic, double alpha,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::hamming_window_periodic_alpha::call(window_length,
-      periodic, alpha, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::hamming_window_periodic_alpha::call(window_length, periodic, alpha,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_HammingWindowPeriodicAlpha(void *p) {
@@ -524,9 +516,9 @@ const char *thunk_HammingWindowPeriodicAlpha(void *p) {
 const char *HammingWindowPeriodicAlphaBeta(int64_t window_length, bool periodic, double alpha,
     double beta, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hamming_window_periodic_alpha_beta::call(window_length,
-      periodic, alpha, beta, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::hamming_window_periodic_alpha_beta::call(window_length, periodic, alpha, beta,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_HammingWindowPeriodicAlphaBeta(void *p) {
@@ -542,7 +534,8 @@ const char *thunk_HammingWindowPeriodicAlphaBeta(void *p) {
 
 const char *HammingWindowPeriodicAlphaBetaOut(int64_t window_length, bool periodic, double alpha,
     double beta, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::hamming_window_periodic_alpha_beta_out::call(window_length, periodic, alpha, beta,
       in_mut(out_, "out_"))); });
 }
@@ -556,7 +549,8 @@ const char *thunk_HammingWindowPeriodicAlphaBetaOut(void *p) {
 
 const char *HammingWindowPeriodicAlphaOut(int64_t window_length, bool periodic, double alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::hamming_window_periodic_alpha_out::call(window_length, periodic, alpha,
       in_mut(out_, "out_"))); });
 }
@@ -569,8 +563,10 @@ const char *thunk_HammingWindowPeriodicAlphaOut(void *p) {
 
 const char *HammingWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hamming_window_periodic_out::call(window_length,
-      periodic, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::hamming_window_periodic_out::call(window_length, periodic, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_HammingWindowPeriodicOut(void *p) {
@@ -581,8 +577,9 @@ const char *thunk_HammingWindowPeriodicOut(void *p) {
 
 const char *HannWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hann_window::call(window_length, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::hann_window::call(window_length, dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_HannWindow(void *p) {
@@ -597,8 +594,9 @@ const char *thunk_HannWindow(void *p) {
 }
 
 const char *HannWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hann_window_out::call(window_length, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::hann_window_out::call(window_length, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HannWindowOut(void *p) {
@@ -609,8 +607,9 @@ const char *thunk_HannWindowOut(void *p) {
 
 const char *HannWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hann_window_periodic::call(window_length, periodic,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::hann_window_periodic::call(window_length, periodic, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_HannWindowPeriodic(void *p) {
@@ -626,8 +625,9 @@ const char *thunk_HannWindowPeriodic(void *p) {
 
 const char *HannWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hann_window_periodic_out::call(window_length,
-      periodic, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::hann_window_periodic_out::call(window_length, periodic, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HannWindowPeriodicOut(void *p) {
@@ -637,7 +637,8 @@ const char *thunk_HannWindowPeriodicOut(void *p) {
 }
 
 const char *Hardshrink(Tensor self, Scalar lambd, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardshrink::call(in(self, "self"), scalar(lambd))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::hardshrink::call(in(self, "self"), scalar(lambd))); });
 }
 
 const char *thunk_Hardshrink(void *p) {
@@ -649,8 +650,9 @@ const char *thunk_Hardshrink(void *p) {
 }
 
 const char *HardshrinkBackward(Tensor grad_out, Tensor self, Scalar lambd, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardshrink_backward::call(in(grad_out, "grad_out"),
-      in(self, "self"), scalar(lambd))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(self)); out(result,
+      at::_ops::hardshrink_backward::call(in(grad_out, "grad_out"), in(self, "self"),
+      scalar(lambd))); });
 }
 
 const char *thunk_HardshrinkBackward(void *p) {
@@ -663,8 +665,7 @@ const char *thunk_HardshrinkBackward(void *p) {
 
 const char *HardshrinkBackwardGradInput(Tensor grad_out, Tensor self, Scalar lambd,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardshrink_backward_grad_input::call(in(grad_out,
-      "grad_out"), in(self, "self"), scalar(lambd), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardshrink_backward_grad_input::call(in(grad_out, "grad_out"), in(self, "self"), scalar(lambd), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_HardshrinkBackwardGradInput(void *p) {
@@ -674,8 +675,9 @@ const char *thunk_HardshrinkBackwardGradInput(void *p) {
 }
 
 const char *HardshrinkOut(Tensor self, Scalar lambd, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardshrink_out::call(in(self, "self"), scalar(lambd),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardshrink_out::call(in(self,
+      "self"), scalar(lambd), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HardshrinkOut(void *p) {
@@ -685,7 +687,8 @@ const char *thunk_HardshrinkOut(void *p) {
 }
 
 const char *Hardsigmoid(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardsigmoid::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::hardsigmoid::call(in(self, "self"))); });
 }
 
 const char *thunk_Hardsigmoid(void *p) {
@@ -697,7 +700,9 @@ const char *thunk_Hardsigmoid(void *p) {
 }
 
 const char *Hardsigmoid_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardsigmoid_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardsigmoid_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Hardsigmoid_(void *p) {
@@ -707,8 +712,7 @@ const char *thunk_Hardsigmoid_(void *p) {
 }
 
 const char *HardsigmoidBackward(Tensor grad_output, Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardsigmoid_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::hardsigmoid_backward::call(in(grad_output, "grad_output"), in(self, "self"))); });
 }
 
 const char *thunk_HardsigmoidBackward(void *p) {
@@ -721,8 +725,7 @@ const char *thunk_HardsigmoidBackward(void *p) {
 
 const char *HardsigmoidBackwardGradInput(Tensor grad_output, Tensor self, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardsigmoid_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardsigmoid_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_HardsigmoidBackwardGradInput(void *p) {
@@ -732,8 +735,9 @@ const char *thunk_HardsigmoidBackwardGradInput(void *p) {
 }
 
 const char *HardsigmoidOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardsigmoid_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardsigmoid_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HardsigmoidOut(void *p) {
@@ -743,7 +747,8 @@ const char *thunk_HardsigmoidOut(void *p) {
 }
 
 const char *Hardswish(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardswish::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::hardswish::call(in(self, "self"))); });
 }
 
 const char *thunk_Hardswish(void *p) {
@@ -755,7 +760,9 @@ const char *thunk_Hardswish(void *p) {
 }
 
 const char *Hardswish_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardswish_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardswish_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Hardswish_(void *p) {
@@ -765,8 +772,7 @@ const char *thunk_Hardswish_(void *p) {
 }
 
 const char *HardswishBackward(Tensor grad_output, Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardswish_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::hardswish_backward::call(in(grad_output, "grad_output"), in(self, "self"))); });
 }
 
 const char *thunk_HardswishBackward(void *p) {
@@ -778,8 +784,7 @@ const char *thunk_HardswishBackward(void *p) {
 }
 
 const char *HardswishBackwardOut(Tensor grad_output, Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardswish_backward_out::call(in(grad_output,
-      "grad_output"), in(self, "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardswish_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HardswishBackwardOut(void *p) {
@@ -789,8 +794,9 @@ const char *thunk_HardswishBackwardOut(void *p) {
 }
 
 const char *HardswishOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardswish_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardswish_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HardswishOut(void *p) {
@@ -800,8 +806,8 @@ const char *thunk_HardswishOut(void *p) {
 }
 
 const char *Hardtanh(Tensor self, Scalar min_val, Scalar max_val, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardtanh::call(in(self, "self"), scalar(min_val),
-      scalar(max_val))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::hardtanh::call(in(self, "self"), scalar(min_val), scalar(max_val))); });
 }
 
 const char *thunk_Hardtanh(void *p) {
@@ -813,8 +819,9 @@ const char *thunk_Hardtanh(void *p) {
 }
 
 const char *Hardtanh_(Tensor self, Scalar min_val, Scalar max_val, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardtanh_::call(in_mut(self, "self"),
-      scalar(min_val), scalar(max_val))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardtanh_::call(in_mut(self,
+      "self"), scalar(min_val), scalar(max_val))); });
 }
 
 const char *thunk_Hardtanh_(void *p) {
@@ -825,8 +832,7 @@ const char *thunk_Hardtanh_(void *p) {
 
 const char *HardtanhBackward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::hardtanh_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), scalar(min_val), scalar(max_val))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::hardtanh_backward::call(in(grad_output, "grad_output"), in(self, "self"), scalar(min_val), scalar(max_val))); });
 }
 
 const char *thunk_HardtanhBackward(void *p) {
@@ -840,9 +846,7 @@ const char *thunk_HardtanhBackward(void *p) {
 
 const char *HardtanhBackwardGradInput(Tensor grad_output, Tensor self, Scalar min_val,
     Scalar max_val, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardtanh_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), scalar(min_val), scalar(max_val), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardtanh_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), scalar(min_val), scalar(max_val), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_HardtanhBackwardGradInput(void *p) {
@@ -853,8 +857,9 @@ const char *thunk_HardtanhBackwardGradInput(void *p) {
 }
 
 const char *HardtanhOut(Tensor self, Scalar min_val, Scalar max_val, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hardtanh_out::call(in(self, "self"), scalar(min_val),
-      scalar(max_val), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hardtanh_out::call(in(self,
+      "self"), scalar(min_val), scalar(max_val), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HardtanhOut(void *p) {
@@ -870,8 +875,8 @@ const char *_HasCompatibleShallowCopyType(Tensor self, Tensor from, bool *result
 
 const char *HashTensor(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     int64_t mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hash_tensor::call(in(self, "self"), ints(dim, dim_len),
-      keepdim, mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::hash_tensor::call(in(self, "self"), ints(dim, dim_len), keepdim, mode)); });
 }
 
 const char *thunk_HashTensor(void *p) {
@@ -885,8 +890,9 @@ const char *thunk_HashTensor(void *p) {
 
 const char *HashTensorOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     int64_t mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hash_tensor_out::call(in(self, "self"), ints(dim,
-      dim_len), keepdim, mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hash_tensor_out::call(in(self,
+      "self"), ints(dim, dim_len), keepdim, mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HashTensorOut(void *p) {
@@ -896,13 +902,12 @@ const char *thunk_HashTensorOut(void *p) {
 }
 
 const char *_HasSameStorageNumel(Tensor self, Tensor other, bool *result) {
-  return guard([&] { *result = at::_ops::_has_same_storage_numel::call(in(self, "self"), in(other,
-      "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); *result = at::_ops::_has_same_storage_numel::call(in(self, "self"), in(other, "other")); });
 }
 
 const char *Heaviside(Tensor self, Tensor values, Tensor *result) {
-  return guard([&] { out(result, at::_ops::heaviside::call(in(self, "self"), in(values,
-      "values"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values)); out(result,
+      at::_ops::heaviside::call(in(self, "self"), in(values, "values"))); });
 }
 
 const char *thunk_Heaviside(void *p) {
@@ -914,8 +919,9 @@ const char *thunk_Heaviside(void *p) {
 }
 
 const char *Heaviside_(Tensor self, Tensor values, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::heaviside_::call(in_mut(self, "self"), in(values,
-      "values"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::heaviside_::call(in_mut(self,
+      "self"), in(values, "values"))); });
 }
 
 const char *thunk_Heaviside_(void *p) {
@@ -925,8 +931,7 @@ const char *thunk_Heaviside_(void *p) {
 }
 
 const char *HeavisideOut(Tensor self, Tensor values, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::heaviside_out::call(in(self, "self"), in(values,
-      "values"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::heaviside_out::call(in(self, "self"), in(values, "values"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HeavisideOut(void *p) {
@@ -951,8 +956,8 @@ const char *thunk_HingeEmbeddingLoss(void *p) {
 }
 
 const char *HistC(Tensor self, int64_t bins, Scalar min, Scalar max, Tensor *result) {
-  return guard([&] { out(result, at::_ops::histc::call(in(self, "self"), bins, scalar(min),
-      scalar(max))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::histc::call(in(self, "self"), bins, scalar(min), scalar(max))); });
 }
 
 const char *thunk_HistC(void *p) {
@@ -965,8 +970,9 @@ const char *thunk_HistC(void *p) {
 
 const char *HistCOut(Tensor self, int64_t bins, Scalar min, Scalar max, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::histc_out::call(in(self, "self"), bins, scalar(min),
-      scalar(max), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::histc_out::call(in(self, "self"),
+      bins, scalar(min), scalar(max), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HistCOut(void *p) {
@@ -977,9 +983,7 @@ const char *thunk_HistCOut(void *p) {
 
 const char *Histogram(Tensor self, int64_t bins, const double *range, int64_t range_len,
     Tensor weight, bool density, Tensor *hist, Tensor *bin_edges) {
-  return guard([&] { auto all = at::_ops::histogram_bin_ct::call(in(self, "self"), bins,
-      floats_opt(range, range_len), in_opt(weight), density); out(hist,
-      std::move(std::get<0>(all))); out(bin_edges, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); auto all = at::_ops::histogram_bin_ct::call(in(self, "self"), bins, floats_opt(range, range_len), in_opt(weight), density); out(hist, std::move(std::get<0>(all))); out(bin_edges, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_Histogram(void *p) {
@@ -994,9 +998,7 @@ const char *thunk_Histogram(void *p) {
 
 const char *HistogramBinsTensor(Tensor self, Tensor bins, Tensor weight, bool density,
     Tensor *hist, Tensor *bin_edges) {
-  return guard([&] { auto all = at::_ops::histogram_bins_tensor::call(in(self, "self"), in(bins,
-      "bins"), in_opt(weight), density); out(hist, std::move(std::get<0>(all))); out(bin_edges,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(bins) && unrecorded(weight)); auto all = at::_ops::histogram_bins_tensor::call(in(self, "self"), in(bins, "bins"), in_opt(weight), density); out(hist, std::move(std::get<0>(all))); out(bin_edges, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_HistogramBinsTensor(void *p) {
@@ -1011,10 +1013,7 @@ const char *thunk_HistogramBinsTensor(void *p) {
 
 const char *HistogramBinsTensorOut(Tensor self, Tensor bins, Tensor weight, bool density,
     Tensor hist, Tensor bin_edges, Tensor *hist_result, Tensor *bin_edges_result) {
-  return guard([&] { auto all = at::_ops::histogram_bins_tensor_out::call(in(self, "self"), in(bins,
-      "bins"), in_opt(weight), density, in_mut(hist, "hist"), in_mut(bin_edges,
-      "bin_edges")); out_same(hist_result, std::get<0>(all)); out_same(bin_edges_result,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(bins) && unrecorded(weight) && unrecorded(hist) && unrecorded(bin_edges), c10::autograd_dispatch_keyset); auto all = at::_ops::histogram_bins_tensor_out::call(in(self, "self"), in(bins, "bins"), in_opt(weight), density, in_mut(hist, "hist"), in_mut(bin_edges, "bin_edges")); out_same(hist_result, std::get<0>(all)); out_same(bin_edges_result, std::get<1>(all)); });
 }
 
 const char *thunk_HistogramBinsTensorOut(void *p) {
@@ -1047,42 +1046,43 @@ const char *thunk_HistogramDD(void *p) {
 const char *_HistogramDDBinEdges(Tensor self, const int64_t *bins, int64_t bins_len,
     const double *range, int64_t range_len, Tensor weight, bool density, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::_histogramdd_bin_edges::call(in(self,
-      "self"), ints(bins, bins_len), floats_opt(range, range_len), in_opt(weight), density)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); out_list(result, result_len, at::_ops::_histogramdd_bin_edges::call(in(self, "self"), ints(bins, bins_len), floats_opt(range, range_len), in_opt(weight), density)); });
 }
 
 const char *_HistogramDDBinEdgesOut(Tensor self, const int64_t *bins, int64_t bins_len,
     const double *range, int64_t range_len, Tensor weight, bool density, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::_histogramdd_bin_edges_out::call(in(self, "self"), ints(bins,
-      bins_len), floats_opt(range, range_len), in_opt(weight), density, in_list(out_, out__len,
-      "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(out_, out__len), c10::autograd_dispatch_keyset); at::_ops::_histogramdd_bin_edges_out::call(in(self, "self"), ints(bins, bins_len), floats_opt(range, range_len), in_opt(weight), density, in_list(out_, out__len, "out_")); });
 }
 
 const char *_HistogramDDFromBinCTS(Tensor self, const int64_t *bins, int64_t bins_len,
     const double *range, int64_t range_len, Tensor weight, bool density, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_histogramdd_from_bin_cts::call(in(self, "self"),
-      ints(bins, bins_len), floats_opt(range, range_len), in_opt(weight), density)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); out(result,
+      at::_ops::_histogramdd_from_bin_cts::call(in(self, "self"), ints(bins, bins_len),
+      floats_opt(range, range_len), in_opt(weight), density)); });
 }
 
 const char *_HistogramDDFromBinCTSOut(Tensor self, const int64_t *bins, int64_t bins_len,
     const double *range, int64_t range_len, Tensor weight, bool density, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_histogramdd_from_bin_cts_out::call(in(self, "self"),
-      ints(bins, bins_len), floats_opt(range, range_len), in_opt(weight), density, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_histogramdd_from_bin_cts_out::call(in(self, "self"), ints(bins, bins_len), floats_opt(range, range_len), in_opt(weight), density, in_mut(out_, "out_"))); });
 }
 
 const char *_HistogramDDFromBinTensors(Tensor self, const Tensor *bins, int64_t bins_len,
     Tensor weight, bool density, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_histogramdd_from_bin_tensors::call(in(self, "self"),
-      in_list(bins, bins_len, "bins"), in_opt(weight), density)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(bins,
+      bins_len) && unrecorded(weight)); out(result,
+      at::_ops::_histogramdd_from_bin_tensors::call(in(self, "self"), in_list(bins, bins_len,
+      "bins"), in_opt(weight), density)); });
 }
 
 const char *_HistogramDDFromBinTensorsOut(Tensor self, const Tensor *bins, int64_t bins_len,
     Tensor weight, bool density, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_histogramdd_from_bin_tensors_out::call(in(self,
-      "self"), in_list(bins, bins_len, "bins"), in_opt(weight), density, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(bins,
+      bins_len) && unrecorded(weight) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_histogramdd_from_bin_tensors_out::call(in(self, "self"), in_list(bins, bins_len,
+      "bins"), in_opt(weight), density, in_mut(out_, "out_"))); });
 }
 
 const char *HistogramDDIntBins(Tensor self, int64_t bins, const double *range, int64_t range_len,
@@ -1128,10 +1128,7 @@ const char *thunk_HistogramDDTensorListBins(void *p) {
 const char *HistogramOut(Tensor self, int64_t bins, const double *range, int64_t range_len,
     Tensor weight, bool density, Tensor hist, Tensor bin_edges, Tensor *hist_result,
     Tensor *bin_edges_result) {
-  return guard([&] { auto all = at::_ops::histogram_bin_ct_out::call(in(self, "self"), bins,
-      floats_opt(range, range_len), in_opt(weight), density, in_mut(hist, "hist"),
-      in_mut(bin_edges, "bin_edges")); out_same(hist_result,
-      std::get<0>(all)); out_same(bin_edges_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(hist) && unrecorded(bin_edges), c10::autograd_dispatch_keyset); auto all = at::_ops::histogram_bin_ct_out::call(in(self, "self"), bins, floats_opt(range, range_len), in_opt(weight), density, in_mut(hist, "hist"), in_mut(bin_edges, "bin_edges")); out_same(hist_result, std::get<0>(all)); out_same(bin_edges_result, std::get<1>(all)); });
 }
 
 const char *thunk_HistogramOut(void *p) {
@@ -1173,7 +1170,8 @@ const char *thunk_HSplitArray(void *p) {
 }
 
 const char *HSPMM(Tensor mat1, Tensor mat2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hspmm::call(in(mat1, "mat1"), in(mat2, "mat2"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mat1) && unrecorded(mat2)); out(result,
+      at::_ops::hspmm::call(in(mat1, "mat1"), in(mat2, "mat2"))); });
 }
 
 const char *thunk_HSPMM(void *p) {
@@ -1185,8 +1183,7 @@ const char *thunk_HSPMM(void *p) {
 }
 
 const char *HSPMMOut(Tensor mat1, Tensor mat2, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hspmm_out::call(in(mat1, "mat1"), in(mat2, "mat2"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::hspmm_out::call(in(mat1, "mat1"), in(mat2, "mat2"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HSPMMOut(void *p) {
@@ -1220,8 +1217,8 @@ const char *thunk_HStackOut(void *p) {
 }
 
 const char *HuberLoss(Tensor self, Tensor target, int64_t reduction, double delta, Tensor *result) {
-  return guard([&] { out(result, at::_ops::huber_loss::call(in(self, "self"), in(target, "target"),
-      reduction, delta)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target)); out(result,
+      at::_ops::huber_loss::call(in(self, "self"), in(target, "target"), reduction, delta)); });
 }
 
 const char *thunk_HuberLoss(void *p) {
@@ -1234,8 +1231,7 @@ const char *thunk_HuberLoss(void *p) {
 
 const char *HuberLossBackward(Tensor grad_output, Tensor self, Tensor target, int64_t reduction,
     double delta, Tensor *result) {
-  return guard([&] { out(result, at::_ops::huber_loss_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), reduction, delta)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target)); out(result, at::_ops::huber_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, delta)); });
 }
 
 const char *thunk_HuberLossBackward(void *p) {
@@ -1249,9 +1245,7 @@ const char *thunk_HuberLossBackward(void *p) {
 
 const char *HuberLossBackwardOut(Tensor grad_output, Tensor self, Tensor target, int64_t reduction,
     double delta, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::huber_loss_backward_out::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), reduction, delta, in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::huber_loss_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, delta, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_HuberLossBackwardOut(void *p) {
@@ -1263,8 +1257,7 @@ const char *thunk_HuberLossBackwardOut(void *p) {
 
 const char *HuberLossOut(Tensor self, Tensor target, int64_t reduction, double delta, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::huber_loss_out::call(in(self, "self"), in(target,
-      "target"), reduction, delta, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::huber_loss_out::call(in(self, "self"), in(target, "target"), reduction, delta, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HuberLossOut(void *p) {
@@ -1274,7 +1267,8 @@ const char *thunk_HuberLossOut(void *p) {
 }
 
 const char *Hypot(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::hypot::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::hypot::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Hypot(void *p) {
@@ -1286,8 +1280,9 @@ const char *thunk_Hypot(void *p) {
 }
 
 const char *Hypot_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hypot_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::hypot_::call(in_mut(self, "self"),
+      in(other, "other"))); });
 }
 
 const char *thunk_Hypot_(void *p) {
@@ -1297,8 +1292,7 @@ const char *thunk_Hypot_(void *p) {
 }
 
 const char *HypotOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::hypot_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::hypot_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_HypotOut(void *p) {
@@ -1308,7 +1302,8 @@ const char *thunk_HypotOut(void *p) {
 }
 
 const char *I0(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::i0::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::i0::call(in(self, "self"))); });
 }
 
 const char *thunk_I0(void *p) {
@@ -1320,7 +1315,9 @@ const char *thunk_I0(void *p) {
 }
 
 const char *I0_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::i0_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::i0_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_I0_(void *p) {
@@ -1330,8 +1327,9 @@ const char *thunk_I0_(void *p) {
 }
 
 const char *I0Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::i0_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::i0_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_I0Out(void *p) {
@@ -1341,7 +1339,8 @@ const char *thunk_I0Out(void *p) {
 }
 
 const char *Igamma(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::igamma::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::igamma::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Igamma(void *p) {
@@ -1353,8 +1352,9 @@ const char *thunk_Igamma(void *p) {
 }
 
 const char *Igamma_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::igamma_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::igamma_::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Igamma_(void *p) {
@@ -1364,7 +1364,8 @@ const char *thunk_Igamma_(void *p) {
 }
 
 const char *Igammac(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::igammac::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::igammac::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Igammac(void *p) {
@@ -1376,8 +1377,9 @@ const char *thunk_Igammac(void *p) {
 }
 
 const char *Igammac_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::igammac_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::igammac_::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Igammac_(void *p) {
@@ -1387,8 +1389,7 @@ const char *thunk_Igammac_(void *p) {
 }
 
 const char *IgammacOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::igammac_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::igammac_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IgammacOut(void *p) {
@@ -1398,8 +1399,7 @@ const char *thunk_IgammacOut(void *p) {
 }
 
 const char *IgammaOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::igamma_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::igamma_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IgammaOut(void *p) {
@@ -1411,9 +1411,9 @@ const char *thunk_IgammaOut(void *p) {
 const char *Im2Col(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *dilation, int64_t dilation_len, const int64_t *padding, int64_t padding_len,
     const int64_t *stride, int64_t stride_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::im2col::call(in(self, "self"), ints(kernel_size,
-      kernel_size_len), ints(dilation, dilation_len), ints(padding, padding_len), ints(stride,
-      stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::im2col::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(dilation,
+      dilation_len), ints(padding, padding_len), ints(stride, stride_len))); });
 }
 
 const char *thunk_Im2Col(void *p) {
@@ -1428,9 +1428,10 @@ const char *thunk_Im2Col(void *p) {
 const char *Im2ColOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *dilation, int64_t dilation_len, const int64_t *padding, int64_t padding_len,
     const int64_t *stride, int64_t stride_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::im2col_out::call(in(self, "self"), ints(kernel_size,
-      kernel_size_len), ints(dilation, dilation_len), ints(padding, padding_len), ints(stride,
-      stride_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::im2col_out::call(in(self, "self"),
+      ints(kernel_size, kernel_size_len), ints(dilation, dilation_len), ints(padding, padding_len),
+      ints(stride, stride_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Im2ColOut(void *p) {
@@ -1454,8 +1455,7 @@ const char *thunk_Imag(void *p) {
 
 const char *IndexAdd(Tensor self, int64_t dim, Tensor index, Tensor source, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_add::call(in(self, "self"), dim, in(index, "index"),
-      in(source, "source"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source)); out(result, at::_ops::index_add::call(in(self, "self"), dim, in(index, "index"), in(source, "source"), scalar(alpha))); });
 }
 
 const char *thunk_IndexAdd(void *p) {
@@ -1468,8 +1468,7 @@ const char *thunk_IndexAdd(void *p) {
 
 const char *IndexAdd_(Tensor self, int64_t dim, Tensor index, Tensor source, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_add_::call(in_mut(self, "self"), dim, in(index,
-      "index"), in(source, "source"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_add_::call(in_mut(self, "self"), dim, in(index, "index"), in(source, "source"), scalar(alpha))); });
 }
 
 const char *thunk_IndexAdd_(void *p) {
@@ -1480,8 +1479,7 @@ const char *thunk_IndexAdd_(void *p) {
 
 const char *IndexAddOut(Tensor self, int64_t dim, Tensor index, Tensor source, Scalar alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_add_out::call(in(self, "self"), dim, in(index,
-      "index"), in(source, "source"), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_add_out::call(in(self, "self"), dim, in(index, "index"), in(source, "source"), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexAddOut(void *p) {
@@ -1491,8 +1489,7 @@ const char *thunk_IndexAddOut(void *p) {
 }
 
 const char *IndexCopy(Tensor self, int64_t dim, Tensor index, Tensor source, Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_copy::call(in(self, "self"), dim, in(index,
-      "index"), in(source, "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source)); out(result, at::_ops::index_copy::call(in(self, "self"), dim, in(index, "index"), in(source, "source"))); });
 }
 
 const char *thunk_IndexCopy(void *p) {
@@ -1504,8 +1501,7 @@ const char *thunk_IndexCopy(void *p) {
 }
 
 const char *IndexCopy_(Tensor self, int64_t dim, Tensor index, Tensor source, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_copy_::call(in_mut(self, "self"), dim,
-      in(index, "index"), in(source, "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_copy_::call(in_mut(self, "self"), dim, in(index, "index"), in(source, "source"))); });
 }
 
 const char *thunk_IndexCopy_(void *p) {
@@ -1516,8 +1512,7 @@ const char *thunk_IndexCopy_(void *p) {
 
 const char *IndexCopyOut(Tensor self, int64_t dim, Tensor index, Tensor source, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_copy_out::call(in(self, "self"), dim, in(index,
-      "index"), in(source, "source"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_copy_out::call(in(self, "self"), dim, in(index, "index"), in(source, "source"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexCopyOut(void *p) {
@@ -1527,8 +1522,9 @@ const char *thunk_IndexCopyOut(void *p) {
 }
 
 const char *IndexFill(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_fill_int_Scalar::call(in(self, "self"), dim,
-      in(index, "index"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index)); out(result,
+      at::_ops::index_fill_int_Scalar::call(in(self, "self"), dim, in(index, "index"),
+      scalar(value))); });
 }
 
 const char *thunk_IndexFill(void *p) {
@@ -1540,8 +1536,10 @@ const char *thunk_IndexFill(void *p) {
 }
 
 const char *IndexFill_(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_fill__int_Scalar::call(in_mut(self, "self"),
-      dim, in(index, "index"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::index_fill__int_Scalar::call(in_mut(self, "self"), dim, in(index, "index"),
+      scalar(value))); });
 }
 
 const char *thunk_IndexFill_(void *p) {
@@ -1552,8 +1550,7 @@ const char *thunk_IndexFill_(void *p) {
 
 const char *IndexFillIntTensor(Tensor self, int64_t dim, Tensor index, Tensor value,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_fill_int_Tensor::call(in(self, "self"), dim,
-      in(index, "index"), in(value, "value"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(value)); out(result, at::_ops::index_fill_int_Tensor::call(in(self, "self"), dim, in(index, "index"), in(value, "value"))); });
 }
 
 const char *thunk_IndexFillIntTensor(void *p) {
@@ -1566,8 +1563,7 @@ const char *thunk_IndexFillIntTensor(void *p) {
 
 const char *IndexFillIntTensor_(Tensor self, int64_t dim, Tensor index, Tensor value,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_fill__int_Tensor::call(in_mut(self, "self"),
-      dim, in(index, "index"), in(value, "value"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(value), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_fill__int_Tensor::call(in_mut(self, "self"), dim, in(index, "index"), in(value, "value"))); });
 }
 
 const char *thunk_IndexFillIntTensor_(void *p) {
@@ -1578,8 +1574,7 @@ const char *thunk_IndexFillIntTensor_(void *p) {
 
 const char *IndexFillIntTensorOut(Tensor self, int64_t dim, Tensor index, Tensor value,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_fill_int_Tensor_out::call(in(self, "self"),
-      dim, in(index, "index"), in(value, "value"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(value) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_fill_int_Tensor_out::call(in(self, "self"), dim, in(index, "index"), in(value, "value"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexFillIntTensorOut(void *p) {
@@ -1590,8 +1585,7 @@ const char *thunk_IndexFillIntTensorOut(void *p) {
 
 const char *IndexFillOut(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_fill_int_Scalar_out::call(in(self, "self"),
-      dim, in(index, "index"), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_fill_int_Scalar_out::call(in(self, "self"), dim, in(index, "index"), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexFillOut(void *p) {
@@ -1602,27 +1596,33 @@ const char *thunk_IndexFillOut(void *p) {
 
 const char *_IndexPutImpl(Tensor self, const Tensor *indices, int64_t indices_len, Tensor values,
     bool accumulate, bool unsafe, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_index_put_impl::call(in(self, "self"),
-      in_opt_list(indices, indices_len), in(values, "values"), accumulate, unsafe)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values)); out(result, at::_ops::_index_put_impl::call(in(self,
+      "self"), in_opt_list(indices, indices_len), in(values, "values"), accumulate, unsafe)); });
 }
 
 const char *_IndexPutImpl_(Tensor self, const Tensor *indices, int64_t indices_len, Tensor values,
     bool accumulate, bool unsafe, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_index_put_impl_::call(in_mut(self, "self"),
-      in_opt_list(indices, indices_len), in(values, "values"), accumulate, unsafe)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values), c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_index_put_impl_::call(in_mut(self, "self"), in_opt_list(indices, indices_len),
+      in(values, "values"), accumulate, unsafe)); });
 }
 
 const char *_IndexPutImplOut(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, bool unsafe, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_index_put_impl_out::call(in(self, "self"),
-      in_opt_list(indices, indices_len), in(values, "values"), accumulate, unsafe, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_index_put_impl_out::call(in(self,
+      "self"), in_opt_list(indices, indices_len), in(values, "values"), accumulate, unsafe,
+      in_mut(out_, "out_"))); });
 }
 
 const char *IndexPutTensors(Tensor self, const Tensor *indices, int64_t indices_len, Tensor values,
     bool accumulate, Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_put::call(in(self, "self"), in_opt_list(indices,
-      indices_len), in(values, "values"), accumulate)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values)); out(result, at::_ops::index_put::call(in(self, "self"),
+      in_opt_list(indices, indices_len), in(values, "values"), accumulate)); });
 }
 
 const char *thunk_IndexPutTensors(void *p) {
@@ -1636,8 +1636,10 @@ const char *thunk_IndexPutTensors(void *p) {
 
 const char *IndexPutTensors_(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_put_::call(in_mut(self, "self"),
-      in_opt_list(indices, indices_len), in(values, "values"), accumulate)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values), c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::index_put_::call(in_mut(self, "self"), in_opt_list(indices, indices_len),
+      in(values, "values"), accumulate)); });
 }
 
 const char *thunk_IndexPutTensors_(void *p) {
@@ -1648,8 +1650,10 @@ const char *thunk_IndexPutTensors_(void *p) {
 
 const char *IndexPutTensorsOut(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_put_out::call(in(self, "self"),
-      in_opt_list(indices, indices_len), in(values, "values"), accumulate, in_mut(out_,
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_put_out::call(in(self,
+      "self"), in_opt_list(indices, indices_len), in(values, "values"), accumulate, in_mut(out_,
       "out_"))); });
 }
 
@@ -1662,8 +1666,7 @@ const char *thunk_IndexPutTensorsOut(void *p) {
 
 const char *IndexReduce(Tensor self, int64_t dim, Tensor index, Tensor source, const char *reduce,
     bool include_self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_reduce::call(in(self, "self"), dim, in(index,
-      "index"), in(source, "source"), str(reduce, "reduce"), include_self)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source)); out(result, at::_ops::index_reduce::call(in(self, "self"), dim, in(index, "index"), in(source, "source"), str(reduce, "reduce"), include_self)); });
 }
 
 const char *thunk_IndexReduce(void *p) {
@@ -1677,8 +1680,7 @@ const char *thunk_IndexReduce(void *p) {
 
 const char *IndexReduce_(Tensor self, int64_t dim, Tensor index, Tensor source, const char *reduce,
     bool include_self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_reduce_::call(in_mut(self, "self"), dim,
-      in(index, "index"), in(source, "source"), str(reduce, "reduce"), include_self)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_reduce_::call(in_mut(self, "self"), dim, in(index, "index"), in(source, "source"), str(reduce, "reduce"), include_self)); });
 }
 
 const char *thunk_IndexReduce_(void *p) {
@@ -1689,9 +1691,7 @@ const char *thunk_IndexReduce_(void *p) {
 
 const char *IndexReduceOut(Tensor self, int64_t dim, Tensor index, Tensor source,
     const char *reduce, bool include_self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_reduce_out::call(in(self, "self"), dim,
-      in(index, "index"), in(source, "source"), str(reduce, "reduce"), include_self, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_reduce_out::call(in(self, "self"), dim, in(index, "index"), in(source, "source"), str(reduce, "reduce"), include_self, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexReduceOut(void *p) {
@@ -1702,8 +1702,8 @@ const char *thunk_IndexReduceOut(void *p) {
 }
 
 const char *IndexSelect(Tensor self, int64_t dim, Tensor index, Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_select::call(in(self, "self"), dim, in(index,
-      "index"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index)); out(result,
+      at::_ops::index_select::call(in(self, "self"), dim, in(index, "index"))); });
 }
 
 const char *thunk_IndexSelect(void *p) {
@@ -1730,8 +1730,7 @@ const char *thunk_IndexSelectBackward(void *p) {
 }
 
 const char *IndexSelectOut(Tensor self, int64_t dim, Tensor index, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_select_out::call(in(self, "self"), dim,
-      in(index, "index"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::index_select_out::call(in(self, "self"), dim, in(index, "index"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexSelectOut(void *p) {
@@ -1741,8 +1740,9 @@ const char *thunk_IndexSelectOut(void *p) {
 }
 
 const char *IndexTensors(Tensor self, const Tensor *indices, int64_t indices_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::index_Tensor::call(in(self, "self"), in_opt_list(indices,
-      indices_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len)); out(result, at::_ops::index_Tensor::call(in(self, "self"),
+      in_opt_list(indices, indices_len))); });
 }
 
 const char *thunk_IndexTensors(void *p) {
@@ -1755,8 +1755,10 @@ const char *thunk_IndexTensors(void *p) {
 
 const char *IndexTensorsOut(Tensor self, const Tensor *indices, int64_t indices_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::index_Tensor_out::call(in(self, "self"),
-      in_opt_list(indices, indices_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::index_Tensor_out::call(in(self, "self"), in_opt_list(indices, indices_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndexTensorsOut(void *p) {
@@ -1766,7 +1768,8 @@ const char *thunk_IndexTensorsOut(void *p) {
 }
 
 const char *Indices(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::indices::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::indices::call(in(self, "self"))); });
 }
 
 const char *thunk_Indices(void *p) {
@@ -1778,11 +1781,13 @@ const char *thunk_Indices(void *p) {
 }
 
 const char *_Indices(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_indices::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::_indices::call(in(self, "self"))); });
 }
 
 const char *IndicesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::indices_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::indices_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_IndicesCopy(void *p) {
@@ -1794,12 +1799,14 @@ const char *thunk_IndicesCopy(void *p) {
 }
 
 const char *_IndicesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_indices_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_indices_copy::call(in(self, "self"))); });
 }
 
 const char *IndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::indices_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::indices_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IndicesCopyOut(void *p) {
@@ -1809,8 +1816,9 @@ const char *thunk_IndicesCopyOut(void *p) {
 }
 
 const char *_IndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_indices_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_indices_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *InfinitelyDifferentiableGELUBackward(Tensor grad, Tensor self, Tensor *result) {
@@ -1867,16 +1875,17 @@ const char *thunk_InstanceNorm(void *p) {
 }
 
 const char *_IntMM(Tensor self, Tensor mat2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_int_mm::call(in(self, "self"), in(mat2, "mat2"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2)); out(result,
+      at::_ops::_int_mm::call(in(self, "self"), in(mat2, "mat2"))); });
 }
 
 const char *_IntMMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_int_mm_out::call(in(self, "self"), in(mat2, "mat2"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_int_mm_out::call(in(self, "self"), in(mat2, "mat2"), in_mut(out_, "out_"))); });
 }
 
 const char *IntRepr(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::int_repr::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::int_repr::call(in(self, "self"))); });
 }
 
 const char *thunk_IntRepr(void *p) {
@@ -1888,8 +1897,9 @@ const char *thunk_IntRepr(void *p) {
 }
 
 const char *IntReprOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::int_repr_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::int_repr_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IntReprOut(void *p) {
@@ -1922,11 +1932,13 @@ const char *thunk_InverseOut(void *p) {
 }
 
 const char *_IsAllTrue(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_is_all_true::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_is_all_true::call(in(self, "self"))); });
 }
 
 const char *_IsAnyTrue(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_is_any_true::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_is_any_true::call(in(self, "self"))); });
 }
 
 const char *IsClose(Tensor self, Tensor other, double rtol, double atol, bool equal_nan,
@@ -1945,7 +1957,7 @@ const char *thunk_IsClose(void *p) {
 }
 
 const char *IsCoalesced(Tensor self, bool *result) {
-  return guard([&] { *result = at::_ops::is_coalesced::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::is_coalesced::call(in(self, "self")); });
 }
 
 const char *thunk_IsCoalesced(void *p) {
@@ -2051,8 +2063,7 @@ const char *thunk_IsFloatingPoint(void *p) {
 
 const char *IsIn(Tensor elements, Tensor test_elements, bool assume_unique, bool invert,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::isin_Tensor_Tensor::call(in(elements, "elements"),
-      in(test_elements, "test_elements"), assume_unique, invert)); });
+  return guard([&] { const BelowAutograd below(unrecorded(elements) && unrecorded(test_elements)); out(result, at::_ops::isin_Tensor_Tensor::call(in(elements, "elements"), in(test_elements, "test_elements"), assume_unique, invert)); });
 }
 
 const char *thunk_IsIn(void *p) {
@@ -2065,7 +2076,8 @@ const char *thunk_IsIn(void *p) {
 }
 
 const char *IsInf(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::isinf::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::isinf::call(in(self, "self"))); });
 }
 
 const char *thunk_IsInf(void *p) {
@@ -2090,8 +2102,9 @@ const char *thunk_IsInference(void *p) {
 }
 
 const char *IsInfOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isinf_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::isinf_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsInfOut(void *p) {
@@ -2102,9 +2115,7 @@ const char *thunk_IsInfOut(void *p) {
 
 const char *IsInOut(Tensor elements, Tensor test_elements, bool assume_unique, bool invert,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isin_Tensor_Tensor_out::call(in(elements,
-      "elements"), in(test_elements, "test_elements"), assume_unique, invert, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(elements) && unrecorded(test_elements) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::isin_Tensor_Tensor_out::call(in(elements, "elements"), in(test_elements, "test_elements"), assume_unique, invert, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsInOut(void *p) {
@@ -2115,8 +2126,9 @@ const char *thunk_IsInOut(void *p) {
 
 const char *IsInScalarTensor(Scalar element, Tensor test_elements, bool assume_unique, bool invert,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::isin_Scalar_Tensor::call(scalar(element),
-      in(test_elements, "test_elements"), assume_unique, invert)); });
+  return guard([&] { const BelowAutograd below(unrecorded(test_elements)); out(result,
+      at::_ops::isin_Scalar_Tensor::call(scalar(element), in(test_elements, "test_elements"),
+      assume_unique, invert)); });
 }
 
 const char *thunk_IsInScalarTensor(void *p) {
@@ -2130,8 +2142,10 @@ const char *thunk_IsInScalarTensor(void *p) {
 
 const char *IsInScalarTensorOut(Scalar element, Tensor test_elements, bool assume_unique,
     bool invert, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isin_Scalar_Tensor_out::call(scalar(element),
-      in(test_elements, "test_elements"), assume_unique, invert, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(test_elements) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::isin_Scalar_Tensor_out::call(scalar(element), in(test_elements, "test_elements"),
+      assume_unique, invert, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsInScalarTensorOut(void *p) {
@@ -2143,8 +2157,9 @@ const char *thunk_IsInScalarTensorOut(void *p) {
 
 const char *IsInTensorScalar(Tensor elements, Scalar test_element, bool assume_unique, bool invert,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::isin_Tensor_Scalar::call(in(elements, "elements"),
-      scalar(test_element), assume_unique, invert)); });
+  return guard([&] { const BelowAutograd below(unrecorded(elements)); out(result,
+      at::_ops::isin_Tensor_Scalar::call(in(elements, "elements"), scalar(test_element),
+      assume_unique, invert)); });
 }
 
 const char *thunk_IsInTensorScalar(void *p) {
@@ -2158,8 +2173,10 @@ const char *thunk_IsInTensorScalar(void *p) {
 
 const char *IsInTensorScalarOut(Tensor elements, Scalar test_element, bool assume_unique,
     bool invert, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isin_Tensor_Scalar_out::call(in(elements,
-      "elements"), scalar(test_element), assume_unique, invert, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(elements) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::isin_Tensor_Scalar_out::call(in(elements, "elements"), scalar(test_element),
+      assume_unique, invert, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsInTensorScalarOut(void *p) {
@@ -2183,7 +2200,8 @@ const char *thunk_IsLeafTensor(void *p) {
 }
 
 const char *IsNaN(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::isnan::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::isnan::call(in(self, "self"))); });
 }
 
 const char *thunk_IsNaN(void *p) {
@@ -2195,8 +2213,9 @@ const char *thunk_IsNaN(void *p) {
 }
 
 const char *IsNaNOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isnan_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::isnan_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsNaNOut(void *p) {
@@ -2219,7 +2238,8 @@ const char *thunk_IsNeg(void *p) {
 }
 
 const char *IsNegInf(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::isneginf::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::isneginf::call(in(self, "self"))); });
 }
 
 const char *thunk_IsNegInf(void *p) {
@@ -2231,8 +2251,9 @@ const char *thunk_IsNegInf(void *p) {
 }
 
 const char *IsNegInfOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isneginf_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::isneginf_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsNegInfOut(void *p) {
@@ -2255,7 +2276,7 @@ const char *thunk_IsNonZero(void *p) {
 }
 
 const char *IsPinned(Tensor self, const Device *device_, bool *result) {
-  return guard([&] { *result = at::_ops::is_pinned::call(in(self, "self"), device_opt(device_)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::is_pinned::call(in(self, "self"), device_opt(device_)); });
 }
 
 const char *thunk_IsPinned(void *p) {
@@ -2268,7 +2289,8 @@ const char *thunk_IsPinned(void *p) {
 }
 
 const char *IsPosInf(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::isposinf::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::isposinf::call(in(self, "self"))); });
 }
 
 const char *thunk_IsPosInf(void *p) {
@@ -2280,8 +2302,9 @@ const char *thunk_IsPosInf(void *p) {
 }
 
 const char *IsPosInfOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::isposinf_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::isposinf_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_IsPosInfOut(void *p) {
@@ -2303,7 +2326,7 @@ const char *thunk_IsReal(void *p) {
 }
 
 const char *IsSameSize(Tensor self, Tensor other, bool *result) {
-  return guard([&] { *result = at::_ops::is_same_size::call(in(self, "self"), in(other, "other")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); *result = at::_ops::is_same_size::call(in(self, "self"), in(other, "other")); });
 }
 
 const char *thunk_IsSameSize(void *p) {
@@ -2316,7 +2339,7 @@ const char *thunk_IsSameSize(void *p) {
 }
 
 const char *IsSetTo(Tensor self, Tensor tensor, bool *result) {
-  return guard([&] { *result = at::_ops::is_set_to::call(in(self, "self"), in(tensor, "tensor")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(tensor)); *result = at::_ops::is_set_to::call(in(self, "self"), in(tensor, "tensor")); });
 }
 
 const char *thunk_IsSetTo(void *p) {
@@ -2390,15 +2413,17 @@ const char *thunk_ItemScalar(void *p) {
 
 const char *_JaggedToPaddedDenseForward(Tensor values, const Tensor *offsets, int64_t offsets_len,
     const int64_t *max_lengths, int64_t max_lengths_len, double padding_value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_jagged_to_padded_dense_forward::call(in(values,
+  return guard([&] { const BelowAutograd below(unrecorded(values) && unrecorded(offsets,
+      offsets_len)); out(result, at::_ops::_jagged_to_padded_dense_forward::call(in(values,
       "values"), in_list(offsets, offsets_len, "offsets"), symints(max_lengths, max_lengths_len),
       padding_value)); });
 }
 
 const char *KaiserWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::kaiser_window::call(window_length, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::kaiser_window::call(window_length, dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_KaiserWindow(void *p) {
@@ -2415,8 +2440,9 @@ const char *thunk_KaiserWindow(void *p) {
 const char *KaiserWindowBeta(int64_t window_length, bool periodic, double beta,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::kaiser_window_beta::call(window_length, periodic, beta,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::kaiser_window_beta::call(window_length, periodic, beta, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_KaiserWindowBeta(void *p) {
@@ -2432,8 +2458,10 @@ const char *thunk_KaiserWindowBeta(void *p) {
 
 const char *KaiserWindowBetaOut(int64_t window_length, bool periodic, double beta, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::kaiser_window_beta_out::call(window_length, periodic,
-      beta, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::kaiser_window_beta_out::call(window_length, periodic, beta, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_KaiserWindowBetaOut(void *p) {
@@ -2443,8 +2471,9 @@ const char *thunk_KaiserWindowBetaOut(void *p) {
 }
 
 const char *KaiserWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::kaiser_window_out::call(window_length, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::kaiser_window_out::call(window_length, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_KaiserWindowOut(void *p) {
@@ -2455,8 +2484,9 @@ const char *thunk_KaiserWindowOut(void *p) {
 
 const char *KaiserWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::kaiser_window_periodic::call(window_length, periodic,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::kaiser_window_periodic::call(window_length, periodic, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_KaiserWindowPeriodic(void *p) {
@@ -2472,8 +2502,10 @@ const char *thunk_KaiserWindowPeriodic(void *p) {
 
 const char *KaiserWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::kaiser_window_periodic_out::call(window_length,
-      periodic, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::kaiser_window_periodic_out::call(window_length, periodic, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_KaiserWindowPeriodicOut(void *p) {
@@ -2520,9 +2552,7 @@ const char *thunk_KronOut(void *p) {
 
 const char *KthValue(Tensor self, int64_t k, int64_t dim, bool keepdim, Tensor *values,
     Tensor *indices) {
-  return guard([&] { auto all = at::_ops::kthvalue::call(in(self, "self"), c10::SymInt(k), dim,
-      keepdim); out(values, std::move(std::get<0>(all))); out(indices,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::kthvalue::call(in(self, "self"), c10::SymInt(k), dim, keepdim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_KthValue(void *p) {
@@ -2537,9 +2567,7 @@ const char *thunk_KthValue(void *p) {
 
 const char *KthValueValues(Tensor self, int64_t k, int64_t dim, bool keepdim, Tensor values,
     Tensor indices, Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::kthvalue_values::call(in(self, "self"), c10::SymInt(k),
-      dim, keepdim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::kthvalue_values::call(in(self, "self"), c10::SymInt(k), dim, keepdim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_KthValueValues(void *p) {
@@ -2578,11 +2606,13 @@ const char *thunk_LayerNorm(void *p) {
 }
 
 const char *_LazyClone(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_lazy_clone::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_lazy_clone::call(in(self, "self"))); });
 }
 
 const char *LCM(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lcm::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::lcm::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LCM(void *p) {
@@ -2594,8 +2624,9 @@ const char *thunk_LCM(void *p) {
 }
 
 const char *LCM_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lcm_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lcm_::call(in_mut(self, "self"),
+      in(other, "other"))); });
 }
 
 const char *thunk_LCM_(void *p) {
@@ -2605,8 +2636,7 @@ const char *thunk_LCM_(void *p) {
 }
 
 const char *LCMOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lcm_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::lcm_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LCMOut(void *p) {
@@ -2616,8 +2646,8 @@ const char *thunk_LCMOut(void *p) {
 }
 
 const char *Ldexp(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ldexp_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::ldexp_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Ldexp(void *p) {
@@ -2629,8 +2659,9 @@ const char *thunk_Ldexp(void *p) {
 }
 
 const char *Ldexp_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ldexp_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ldexp_::call(in_mut(self, "self"),
+      in(other, "other"))); });
 }
 
 const char *thunk_Ldexp_(void *p) {
@@ -2640,8 +2671,7 @@ const char *thunk_Ldexp_(void *p) {
 }
 
 const char *LdexpOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ldexp_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::ldexp_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LdexpOut(void *p) {
@@ -2651,7 +2681,8 @@ const char *thunk_LdexpOut(void *p) {
 }
 
 const char *Le(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::le_Tensor::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::le_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Le(void *p) {
@@ -2663,8 +2694,9 @@ const char *thunk_Le(void *p) {
 }
 
 const char *Le_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::le__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::le__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Le_(void *p) {
@@ -2674,8 +2706,8 @@ const char *thunk_Le_(void *p) {
 }
 
 const char *LeakyReLU(Tensor self, Scalar negative_slope, Tensor *result) {
-  return guard([&] { out(result, at::_ops::leaky_relu::call(in(self, "self"),
-      scalar(negative_slope))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::leaky_relu::call(in(self, "self"), scalar(negative_slope))); });
 }
 
 const char *thunk_LeakyReLU(void *p) {
@@ -2687,8 +2719,9 @@ const char *thunk_LeakyReLU(void *p) {
 }
 
 const char *LeakyReLU_(Tensor self, Scalar negative_slope, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::leaky_relu_::call(in_mut(self, "self"),
-      scalar(negative_slope))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::leaky_relu_::call(in_mut(self,
+      "self"), scalar(negative_slope))); });
 }
 
 const char *thunk_LeakyReLU_(void *p) {
@@ -2699,8 +2732,7 @@ const char *thunk_LeakyReLU_(void *p) {
 
 const char *LeakyReLUBackward(Tensor grad_output, Tensor self, Scalar negative_slope,
     bool self_is_result, Tensor *result) {
-  return guard([&] { out(result, at::_ops::leaky_relu_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), scalar(negative_slope), self_is_result)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::leaky_relu_backward::call(in(grad_output, "grad_output"), in(self, "self"), scalar(negative_slope), self_is_result)); });
 }
 
 const char *thunk_LeakyReLUBackward(void *p) {
@@ -2714,9 +2746,7 @@ const char *thunk_LeakyReLUBackward(void *p) {
 
 const char *LeakyReLUBackwardGradInput(Tensor grad_output, Tensor self, Scalar negative_slope,
     bool self_is_result, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::leaky_relu_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), scalar(negative_slope), self_is_result, in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::leaky_relu_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), scalar(negative_slope), self_is_result, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_LeakyReLUBackwardGradInput(void *p) {
@@ -2727,8 +2757,9 @@ const char *thunk_LeakyReLUBackwardGradInput(void *p) {
 }
 
 const char *LeakyReLUOut(Tensor self, Scalar negative_slope, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::leaky_relu_out::call(in(self, "self"),
-      scalar(negative_slope), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::leaky_relu_out::call(in(self,
+      "self"), scalar(negative_slope), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LeakyReLUOut(void *p) {
@@ -2738,8 +2769,7 @@ const char *thunk_LeakyReLUOut(void *p) {
 }
 
 const char *LeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::le_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::le_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LeOut(void *p) {
@@ -2749,8 +2779,7 @@ const char *thunk_LeOut(void *p) {
 }
 
 const char *Lerp(Tensor self, Tensor end, Tensor weight, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lerp_Tensor::call(in(self, "self"), in(end, "end"),
-      in(weight, "weight"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(end) && unrecorded(weight)); out(result, at::_ops::lerp_Tensor::call(in(self, "self"), in(end, "end"), in(weight, "weight"))); });
 }
 
 const char *thunk_Lerp(void *p) {
@@ -2762,8 +2791,7 @@ const char *thunk_Lerp(void *p) {
 }
 
 const char *Lerp_(Tensor self, Tensor end, Tensor weight, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lerp__Tensor::call(in_mut(self, "self"), in(end,
-      "end"), in(weight, "weight"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(end) && unrecorded(weight), c10::autograd_dispatch_keyset); out_same(result, at::_ops::lerp__Tensor::call(in_mut(self, "self"), in(end, "end"), in(weight, "weight"))); });
 }
 
 const char *thunk_Lerp_(void *p) {
@@ -2773,8 +2801,7 @@ const char *thunk_Lerp_(void *p) {
 }
 
 const char *LerpOut(Tensor self, Tensor end, Tensor weight, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lerp_Tensor_out::call(in(self, "self"), in(end,
-      "end"), in(weight, "weight"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(end) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::lerp_Tensor_out::call(in(self, "self"), in(end, "end"), in(weight, "weight"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LerpOut(void *p) {
@@ -2784,8 +2811,8 @@ const char *thunk_LerpOut(void *p) {
 }
 
 const char *LerpScalar(Tensor self, Tensor end, Scalar weight, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lerp_Scalar::call(in(self, "self"), in(end, "end"),
-      scalar(weight))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(end)); out(result,
+      at::_ops::lerp_Scalar::call(in(self, "self"), in(end, "end"), scalar(weight))); });
 }
 
 const char *thunk_LerpScalar(void *p) {
@@ -2797,8 +2824,9 @@ const char *thunk_LerpScalar(void *p) {
 }
 
 const char *LerpScalar_(Tensor self, Tensor end, Scalar weight, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lerp__Scalar::call(in_mut(self, "self"), in(end,
-      "end"), scalar(weight))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(end),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lerp__Scalar::call(in_mut(self,
+      "self"), in(end, "end"), scalar(weight))); });
 }
 
 const char *thunk_LerpScalar_(void *p) {
@@ -2808,8 +2836,7 @@ const char *thunk_LerpScalar_(void *p) {
 }
 
 const char *LerpScalarOut(Tensor self, Tensor end, Scalar weight, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lerp_Scalar_out::call(in(self, "self"), in(end,
-      "end"), scalar(weight), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(end) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::lerp_Scalar_out::call(in(self, "self"), in(end, "end"), scalar(weight), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LerpScalarOut(void *p) {
@@ -2819,7 +2846,8 @@ const char *thunk_LerpScalarOut(void *p) {
 }
 
 const char *LeScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::le_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::le_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_LeScalar(void *p) {
@@ -2831,8 +2859,9 @@ const char *thunk_LeScalar(void *p) {
 }
 
 const char *LeScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::le__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::le__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_LeScalar_(void *p) {
@@ -2842,8 +2871,9 @@ const char *thunk_LeScalar_(void *p) {
 }
 
 const char *LeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::le_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::le_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LeScalarOut(void *p) {
@@ -2992,7 +3022,8 @@ const char *thunk_LessScalarOut(void *p) {
 }
 
 const char *Lgamma(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lgamma::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::lgamma::call(in(self, "self"))); });
 }
 
 const char *thunk_Lgamma(void *p) {
@@ -3004,7 +3035,9 @@ const char *thunk_Lgamma(void *p) {
 }
 
 const char *Lgamma_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lgamma_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lgamma_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Lgamma_(void *p) {
@@ -3014,8 +3047,9 @@ const char *thunk_Lgamma_(void *p) {
 }
 
 const char *LgammaOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lgamma_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lgamma_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LgammaOut(void *p) {
@@ -3025,7 +3059,8 @@ const char *thunk_LgammaOut(void *p) {
 }
 
 const char *Lift(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lift::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::lift::call(in(self, "self"))); });
 }
 
 const char *thunk_Lift(void *p) {
@@ -3037,7 +3072,8 @@ const char *thunk_Lift(void *p) {
 }
 
 const char *LiftFresh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lift_fresh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::lift_fresh::call(in(self, "self"))); });
 }
 
 const char *thunk_LiftFresh(void *p) {
@@ -3049,7 +3085,8 @@ const char *thunk_LiftFresh(void *p) {
 }
 
 const char *LiftFreshCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lift_fresh_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::lift_fresh_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_LiftFreshCopy(void *p) {
@@ -3061,8 +3098,9 @@ const char *thunk_LiftFreshCopy(void *p) {
 }
 
 const char *LiftFreshCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lift_fresh_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lift_fresh_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LiftFreshCopyOut(void *p) {
@@ -3072,8 +3110,9 @@ const char *thunk_LiftFreshCopyOut(void *p) {
 }
 
 const char *LiftOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lift_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lift_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LiftOut(void *p) {
@@ -3083,8 +3122,7 @@ const char *thunk_LiftOut(void *p) {
 }
 
 const char *_LinalgCheckErrors(Tensor info, const char *api_name, bool is_matrix) {
-  return guard([&] { at::_ops::_linalg_check_errors::call(in(info, "info"), str(api_name,
-      "api_name"), is_matrix); });
+  return guard([&] { const BelowAutograd below(unrecorded(info)); at::_ops::_linalg_check_errors::call(in(info, "info"), str(api_name, "api_name"), is_matrix); });
 }
 
 const char *LinalgCholesky(Tensor self, bool upper, Tensor *result) {
@@ -3100,9 +3138,7 @@ const char *thunk_LinalgCholesky(void *p) {
 }
 
 const char *LinalgCholeskyEx(Tensor self, bool upper, bool check_errors, Tensor *L, Tensor *info) {
-  return guard([&] { auto all = at::_ops::linalg_cholesky_ex::call(in(self, "self"), upper,
-      check_errors); out(L, std::move(std::get<0>(all))); out(info,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::linalg_cholesky_ex::call(in(self, "self"), upper, check_errors); out(L, std::move(std::get<0>(all))); out(info, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_LinalgCholeskyEx(void *p) {
@@ -3117,8 +3153,9 @@ const char *thunk_LinalgCholeskyEx(void *p) {
 
 const char *LinalgCholeskyExL(Tensor self, bool upper, bool check_errors, Tensor L, Tensor info,
     Tensor *L_result, Tensor *info_result) {
-  return guard([&] { auto all = at::_ops::linalg_cholesky_ex_L::call(in(self, "self"), upper,
-      check_errors, in_mut(L, "L"), in_mut(info, "info")); out_same(L_result,
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(L) && unrecorded(info),
+      c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_cholesky_ex_L::call(in(self,
+      "self"), upper, check_errors, in_mut(L, "L"), in_mut(info, "info")); out_same(L_result,
       std::get<0>(all)); out_same(info_result, std::get<1>(all)); });
 }
 
@@ -3189,8 +3226,8 @@ const char *thunk_LinalgCondPStrOut(void *p) {
 }
 
 const char *LinalgCross(Tensor self, Tensor other, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_cross::call(in(self, "self"), in(other, "other"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::linalg_cross::call(in(self, "self"), in(other, "other"), dim)); });
 }
 
 const char *thunk_LinalgCross(void *p) {
@@ -3202,8 +3239,7 @@ const char *thunk_LinalgCross(void *p) {
 }
 
 const char *LinalgCrossOut(Tensor self, Tensor other, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_cross_out::call(in(self, "self"), in(other,
-      "other"), dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_cross_out::call(in(self, "self"), in(other, "other"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgCrossOut(void *p) {
@@ -3225,9 +3261,7 @@ const char *thunk_LinalgDet(void *p) {
 }
 
 const char *_LinalgDet(Tensor A, Tensor *result, Tensor *LU, Tensor *pivots) {
-  return guard([&] { auto all = at::_ops::_linalg_det::call(in(A, "A")); out(result,
-      std::move(std::get<0>(all))); out(LU, std::move(std::get<1>(all))); out(pivots,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::_linalg_det::call(in(A, "A")); out(result, std::move(std::get<0>(all))); out(LU, std::move(std::get<1>(all))); out(pivots, std::move(std::get<2>(all))); });
 }
 
 const char *LinalgDetOut(Tensor A, Tensor out_, Tensor *result) {
@@ -3243,10 +3277,7 @@ const char *thunk_LinalgDetOut(void *p) {
 
 const char *_LinalgDetResult(Tensor A, Tensor result, Tensor LU, Tensor pivots,
     Tensor *result_result, Tensor *LU_result, Tensor *pivots_result) {
-  return guard([&] { auto all = at::_ops::_linalg_det_result::call(in(A, "A"), in_mut(result,
-      "result"), in_mut(LU, "LU"), in_mut(pivots, "pivots")); out_same(result_result,
-      std::get<0>(all)); out_same(LU_result, std::get<1>(all)); out_same(pivots_result,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(result) && unrecorded(LU) && unrecorded(pivots), c10::autograd_dispatch_keyset); auto all = at::_ops::_linalg_det_result::call(in(A, "A"), in_mut(result, "result"), in_mut(LU, "LU"), in_mut(pivots, "pivots")); out_same(result_result, std::get<0>(all)); out_same(LU_result, std::get<1>(all)); out_same(pivots_result, std::get<2>(all)); });
 }
 
 const char *LinalgDiagonal(Tensor A, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result) {
@@ -3262,8 +3293,7 @@ const char *thunk_LinalgDiagonal(void *p) {
 }
 
 const char *LinalgEig(Tensor self, Tensor *eigenvalues, Tensor *eigenvectors) {
-  return guard([&] { auto all = at::_ops::linalg_eig::call(in(self, "self")); out(eigenvalues,
-      std::move(std::get<0>(all))); out(eigenvectors, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::linalg_eig::call(in(self, "self")); out(eigenvalues, std::move(std::get<0>(all))); out(eigenvectors, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_LinalgEig(void *p) {
@@ -3292,17 +3322,12 @@ const char *thunk_LinalgEigh(void *p) {
 
 const char *_LinalgEigh(Tensor A, const char *UPLO, bool compute_v, Tensor *eigenvalues,
     Tensor *eigenvectors) {
-  return guard([&] { auto all = at::_ops::_linalg_eigh::call(in(A, "A"), str(UPLO, "UPLO"),
-      compute_v); out(eigenvalues, std::move(std::get<0>(all))); out(eigenvectors,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::_linalg_eigh::call(in(A, "A"), str(UPLO, "UPLO"), compute_v); out(eigenvalues, std::move(std::get<0>(all))); out(eigenvectors, std::move(std::get<1>(all))); });
 }
 
 const char *_LinalgEighEigenvalues(Tensor A, const char *UPLO, bool compute_v, Tensor eigenvalues,
     Tensor eigenvectors, Tensor *eigenvalues_result, Tensor *eigenvectors_result) {
-  return guard([&] { auto all = at::_ops::_linalg_eigh_eigenvalues::call(in(A, "A"), str(UPLO,
-      "UPLO"), compute_v, in_mut(eigenvalues, "eigenvalues"), in_mut(eigenvectors,
-      "eigenvectors")); out_same(eigenvalues_result,
-      std::get<0>(all)); out_same(eigenvectors_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(eigenvalues) && unrecorded(eigenvectors), c10::autograd_dispatch_keyset); auto all = at::_ops::_linalg_eigh_eigenvalues::call(in(A, "A"), str(UPLO, "UPLO"), compute_v, in_mut(eigenvalues, "eigenvalues"), in_mut(eigenvectors, "eigenvectors")); out_same(eigenvalues_result, std::get<0>(all)); out_same(eigenvectors_result, std::get<1>(all)); });
 }
 
 const char *LinalgEighEigvals(Tensor self, const char *UPLO, Tensor eigvals, Tensor eigvecs,
@@ -3320,9 +3345,7 @@ const char *thunk_LinalgEighEigvals(void *p) {
 
 const char *LinalgEigOut(Tensor self, Tensor eigenvalues, Tensor eigenvectors,
     Tensor *eigenvalues_result, Tensor *eigenvectors_result) {
-  return guard([&] { auto all = at::_ops::linalg_eig_out::call(in(self, "self"), in_mut(eigenvalues,
-      "eigenvalues"), in_mut(eigenvectors, "eigenvectors")); out_same(eigenvalues_result,
-      std::get<0>(all)); out_same(eigenvectors_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(eigenvalues) && unrecorded(eigenvectors), c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_eig_out::call(in(self, "self"), in_mut(eigenvalues, "eigenvalues"), in_mut(eigenvectors, "eigenvectors")); out_same(eigenvalues_result, std::get<0>(all)); out_same(eigenvectors_result, std::get<1>(all)); });
 }
 
 const char *thunk_LinalgEigOut(void *p) {
@@ -3344,7 +3367,8 @@ const char *thunk_LinalgEigvals(void *p) {
 }
 
 const char *_LinalgEigvals(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_linalg_eigvals::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_linalg_eigvals::call(in(self, "self"))); });
 }
 
 const char *LinalgEigvalsh(Tensor self, const char *UPLO, Tensor *result) {
@@ -3372,8 +3396,9 @@ const char *thunk_LinalgEigvalshOut(void *p) {
 }
 
 const char *LinalgEigvalsOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_eigvals_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_eigvals_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgEigvalsOut(void *p) {
@@ -3383,8 +3408,8 @@ const char *thunk_LinalgEigvalsOut(void *p) {
 }
 
 const char *LinalgHouseholderProduct(Tensor input, Tensor tau, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_householder_product::call(in(input, "input"),
-      in(tau, "tau"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(tau)); out(result,
+      at::_ops::linalg_householder_product::call(in(input, "input"), in(tau, "tau"))); });
 }
 
 const char *thunk_LinalgHouseholderProduct(void *p) {
@@ -3396,8 +3421,7 @@ const char *thunk_LinalgHouseholderProduct(void *p) {
 }
 
 const char *LinalgHouseholderProductOut(Tensor input, Tensor tau, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_householder_product_out::call(in(input,
-      "input"), in(tau, "tau"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(tau) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_householder_product_out::call(in(input, "input"), in(tau, "tau"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgHouseholderProductOut(void *p) {
@@ -3419,8 +3443,7 @@ const char *thunk_LinalgInv(void *p) {
 }
 
 const char *LinalgInvEx(Tensor A, bool check_errors, Tensor *inverse, Tensor *info) {
-  return guard([&] { auto all = at::_ops::linalg_inv_ex::call(in(A, "A"), check_errors); out(inverse,
-      std::move(std::get<0>(all))); out(info, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::linalg_inv_ex::call(in(A, "A"), check_errors); out(inverse, std::move(std::get<0>(all))); out(info, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_LinalgInvEx(void *p) {
@@ -3434,9 +3457,7 @@ const char *thunk_LinalgInvEx(void *p) {
 
 const char *LinalgInvExInverse(Tensor A, bool check_errors, Tensor inverse, Tensor info,
     Tensor *inverse_result, Tensor *info_result) {
-  return guard([&] { auto all = at::_ops::linalg_inv_ex_inverse::call(in(A, "A"), check_errors,
-      in_mut(inverse, "inverse"), in_mut(info, "info")); out_same(inverse_result,
-      std::get<0>(all)); out_same(info_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(inverse) && unrecorded(info), c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_inv_ex_inverse::call(in(A, "A"), check_errors, in_mut(inverse, "inverse"), in_mut(info, "info")); out_same(inverse_result, std::get<0>(all)); out_same(info_result, std::get<1>(all)); });
 }
 
 const char *thunk_LinalgInvExInverse(void *p) {
@@ -3473,9 +3494,7 @@ const char *thunk_LinalgLDLFactor(void *p) {
 
 const char *LinalgLDLFactorEx(Tensor self, bool hermitian, bool check_errors, Tensor *LD,
     Tensor *pivots, Tensor *info) {
-  return guard([&] { auto all = at::_ops::linalg_ldl_factor_ex::call(in(self, "self"), hermitian,
-      check_errors); out(LD, std::move(std::get<0>(all))); out(pivots,
-      std::move(std::get<1>(all))); out(info, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::linalg_ldl_factor_ex::call(in(self, "self"), hermitian, check_errors); out(LD, std::move(std::get<0>(all))); out(pivots, std::move(std::get<1>(all))); out(info, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_LinalgLDLFactorEx(void *p) {
@@ -3491,10 +3510,7 @@ const char *thunk_LinalgLDLFactorEx(void *p) {
 
 const char *LinalgLDLFactorExOut(Tensor self, bool hermitian, bool check_errors, Tensor LD,
     Tensor pivots, Tensor info, Tensor *LD_result, Tensor *pivots_result, Tensor *info_result) {
-  return guard([&] { auto all = at::_ops::linalg_ldl_factor_ex_out::call(in(self, "self"), hermitian,
-      check_errors, in_mut(LD, "LD"), in_mut(pivots, "pivots"), in_mut(info,
-      "info")); out_same(LD_result, std::get<0>(all)); out_same(pivots_result,
-      std::get<1>(all)); out_same(info_result, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(LD) && unrecorded(pivots) && unrecorded(info), c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_ldl_factor_ex_out::call(in(self, "self"), hermitian, check_errors, in_mut(LD, "LD"), in_mut(pivots, "pivots"), in_mut(info, "info")); out_same(LD_result, std::get<0>(all)); out_same(pivots_result, std::get<1>(all)); out_same(info_result, std::get<2>(all)); });
 }
 
 const char *thunk_LinalgLDLFactorExOut(void *p) {
@@ -3518,8 +3534,7 @@ const char *thunk_LinalgLDLFactorOut(void *p) {
 }
 
 const char *LinalgLDLSolve(Tensor LD, Tensor pivots, Tensor B, bool hermitian, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_ldl_solve::call(in(LD, "LD"), in(pivots, "pivots"),
-      in(B, "B"), hermitian)); });
+  return guard([&] { const BelowAutograd below(unrecorded(LD) && unrecorded(pivots) && unrecorded(B)); out(result, at::_ops::linalg_ldl_solve::call(in(LD, "LD"), in(pivots, "pivots"), in(B, "B"), hermitian)); });
 }
 
 const char *thunk_LinalgLDLSolve(void *p) {
@@ -3532,8 +3547,7 @@ const char *thunk_LinalgLDLSolve(void *p) {
 
 const char *LinalgLDLSolveOut(Tensor LD, Tensor pivots, Tensor B, bool hermitian, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_ldl_solve_out::call(in(LD, "LD"), in(pivots,
-      "pivots"), in(B, "B"), hermitian, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(LD) && unrecorded(pivots) && unrecorded(B) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_ldl_solve_out::call(in(LD, "LD"), in(pivots, "pivots"), in(B, "B"), hermitian, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgLDLSolveOut(void *p) {
@@ -3544,10 +3558,7 @@ const char *thunk_LinalgLDLSolveOut(void *p) {
 
 const char *LinalgLstsq(Tensor self, Tensor b, const double *rcond, const char *driver,
     Tensor *solution, Tensor *residuals, Tensor *rank, Tensor *singular_values) {
-  return guard([&] { auto all = at::_ops::linalg_lstsq::call(in(self, "self"), in(b, "b"),
-      opt(rcond), str_opt(driver)); out(solution, std::move(std::get<0>(all))); out(residuals,
-      std::move(std::get<1>(all))); out(rank, std::move(std::get<2>(all))); out(singular_values,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(b)); auto all = at::_ops::linalg_lstsq::call(in(self, "self"), in(b, "b"), opt(rcond), str_opt(driver)); out(solution, std::move(std::get<0>(all))); out(residuals, std::move(std::get<1>(all))); out(rank, std::move(std::get<2>(all))); out(singular_values, std::move(std::get<3>(all))); });
 }
 
 const char *thunk_LinalgLstsq(void *p) {
@@ -3566,11 +3577,7 @@ const char *LinalgLstsqOut(Tensor self, Tensor b, const double *rcond, const cha
     Tensor solution, Tensor residuals, Tensor rank, Tensor singular_values,
     Tensor *solution_result, Tensor *residuals_result, Tensor *rank_result,
     Tensor *singular_values_result) {
-  return guard([&] { auto all = at::_ops::linalg_lstsq_out::call(in(self, "self"), in(b, "b"),
-      opt(rcond), str_opt(driver), in_mut(solution, "solution"), in_mut(residuals, "residuals"),
-      in_mut(rank, "rank"), in_mut(singular_values, "singular_values")); out_same(solution_result,
-      std::get<0>(all)); out_same(residuals_result, std::get<1>(all)); out_same(rank_result,
-      std::get<2>(all)); out_same(singular_values_result, std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(b) && unrecorded(solution) && unrecorded(residuals) && unrecorded(rank) && unrecorded(singular_values), c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_lstsq_out::call(in(self, "self"), in(b, "b"), opt(rcond), str_opt(driver), in_mut(solution, "solution"), in_mut(residuals, "residuals"), in_mut(rank, "rank"), in_mut(singular_values, "singular_values")); out_same(solution_result, std::get<0>(all)); out_same(residuals_result, std::get<1>(all)); out_same(rank_result, std::get<2>(all)); out_same(singular_values_result, std::get<3>(all)); });
 }
 
 const char *thunk_LinalgLstsqOut(void *p) {
@@ -3581,9 +3588,7 @@ const char *thunk_LinalgLstsqOut(void *p) {
 }
 
 const char *LinalgLU(Tensor A, bool pivot, Tensor *P, Tensor *L, Tensor *U) {
-  return guard([&] { auto all = at::_ops::linalg_lu::call(in(A, "A"), pivot); out(P,
-      std::move(std::get<0>(all))); out(L, std::move(std::get<1>(all))); out(U,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::linalg_lu::call(in(A, "A"), pivot); out(P, std::move(std::get<0>(all))); out(L, std::move(std::get<1>(all))); out(U, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_LinalgLU(void *p) {
@@ -3612,9 +3617,7 @@ const char *thunk_LinalgLUFactor(void *p) {
 
 const char *LinalgLUFactorEx(Tensor A, bool pivot, bool check_errors, Tensor *LU, Tensor *pivots,
     Tensor *info) {
-  return guard([&] { auto all = at::_ops::linalg_lu_factor_ex::call(in(A, "A"), pivot,
-      check_errors); out(LU, std::move(std::get<0>(all))); out(pivots,
-      std::move(std::get<1>(all))); out(info, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::linalg_lu_factor_ex::call(in(A, "A"), pivot, check_errors); out(LU, std::move(std::get<0>(all))); out(pivots, std::move(std::get<1>(all))); out(info, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_LinalgLUFactorEx(void *p) {
@@ -3630,10 +3633,7 @@ const char *thunk_LinalgLUFactorEx(void *p) {
 
 const char *LinalgLUFactorExOut(Tensor A, bool pivot, bool check_errors, Tensor LU, Tensor pivots,
     Tensor info, Tensor *LU_result, Tensor *pivots_result, Tensor *info_result) {
-  return guard([&] { auto all = at::_ops::linalg_lu_factor_ex_out::call(in(A, "A"), pivot,
-      check_errors, in_mut(LU, "LU"), in_mut(pivots, "pivots"), in_mut(info,
-      "info")); out_same(LU_result, std::get<0>(all)); out_same(pivots_result,
-      std::get<1>(all)); out_same(info_result, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(LU) && unrecorded(pivots) && unrecorded(info), c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_lu_factor_ex_out::call(in(A, "A"), pivot, check_errors, in_mut(LU, "LU"), in_mut(pivots, "pivots"), in_mut(info, "info")); out_same(LU_result, std::get<0>(all)); out_same(pivots_result, std::get<1>(all)); out_same(info_result, std::get<2>(all)); });
 }
 
 const char *thunk_LinalgLUFactorExOut(void *p) {
@@ -3658,9 +3658,7 @@ const char *thunk_LinalgLUFactorOut(void *p) {
 
 const char *LinalgLUOut(Tensor A, bool pivot, Tensor P, Tensor L, Tensor U, Tensor *P_result,
     Tensor *L_result, Tensor *U_result) {
-  return guard([&] { auto all = at::_ops::linalg_lu_out::call(in(A, "A"), pivot, in_mut(P, "P"),
-      in_mut(L, "L"), in_mut(U, "U")); out_same(P_result, std::get<0>(all)); out_same(L_result,
-      std::get<1>(all)); out_same(U_result, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(P) && unrecorded(L) && unrecorded(U), c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_lu_out::call(in(A, "A"), pivot, in_mut(P, "P"), in_mut(L, "L"), in_mut(U, "U")); out_same(P_result, std::get<0>(all)); out_same(L_result, std::get<1>(all)); out_same(U_result, std::get<2>(all)); });
 }
 
 const char *thunk_LinalgLUOut(void *p) {
@@ -3671,8 +3669,7 @@ const char *thunk_LinalgLUOut(void *p) {
 
 const char *LinalgLUSolve(Tensor LU, Tensor pivots, Tensor B, bool left, bool adjoint,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_lu_solve::call(in(LU, "LU"), in(pivots, "pivots"),
-      in(B, "B"), left, adjoint)); });
+  return guard([&] { const BelowAutograd below(unrecorded(LU) && unrecorded(pivots) && unrecorded(B)); out(result, at::_ops::linalg_lu_solve::call(in(LU, "LU"), in(pivots, "pivots"), in(B, "B"), left, adjoint)); });
 }
 
 const char *thunk_LinalgLUSolve(void *p) {
@@ -3686,8 +3683,7 @@ const char *thunk_LinalgLUSolve(void *p) {
 
 const char *LinalgLUSolveOut(Tensor LU, Tensor pivots, Tensor B, bool left, bool adjoint,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_lu_solve_out::call(in(LU, "LU"), in(pivots,
-      "pivots"), in(B, "B"), left, adjoint, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(LU) && unrecorded(pivots) && unrecorded(B) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_lu_solve_out::call(in(LU, "LU"), in(pivots, "pivots"), in(B, "B"), left, adjoint, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgLUSolveOut(void *p) {
@@ -3721,7 +3717,8 @@ const char *thunk_LinalgMatMulOut(void *p) {
 }
 
 const char *LinalgMatrixExp(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_matrix_exp::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::linalg_matrix_exp::call(in(self, "self"))); });
 }
 
 const char *thunk_LinalgMatrixExp(void *p) {
@@ -3733,8 +3730,9 @@ const char *thunk_LinalgMatrixExp(void *p) {
 }
 
 const char *LinalgMatrixExpOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_matrix_exp_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::linalg_matrix_exp_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgMatrixExpOut(void *p) {
@@ -3932,7 +3930,8 @@ const char *thunk_LinalgMatrixRankTolTensor(void *p) {
 }
 
 const char *LinalgMatrixSqrth(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_matrix_sqrth::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::linalg_matrix_sqrth::call(in(self, "self"))); });
 }
 
 const char *thunk_LinalgMatrixSqrth(void *p) {
@@ -3944,8 +3943,9 @@ const char *thunk_LinalgMatrixSqrth(void *p) {
 }
 
 const char *LinalgMatrixSqrthOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_matrix_sqrth_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::linalg_matrix_sqrth_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgMatrixSqrthOut(void *p) {
@@ -4078,8 +4078,7 @@ const char *thunk_LinalgPinvAtolRtolFloatOut(void *p) {
 
 const char *LinalgPinvAtolRtolTensor(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_pinv_atol_rtol_tensor::call(in(self, "self"),
-      in_opt(atol), in_opt(rtol), hermitian)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(atol) && unrecorded(rtol)); out(result, at::_ops::linalg_pinv_atol_rtol_tensor::call(in(self, "self"), in_opt(atol), in_opt(rtol), hermitian)); });
 }
 
 const char *thunk_LinalgPinvAtolRtolTensor(void *p) {
@@ -4093,8 +4092,7 @@ const char *thunk_LinalgPinvAtolRtolTensor(void *p) {
 
 const char *LinalgPinvAtolRtolTensorOut(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_pinv_atol_rtol_tensor_out::call(in(self,
-      "self"), in_opt(atol), in_opt(rtol), hermitian, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(atol) && unrecorded(rtol) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_pinv_atol_rtol_tensor_out::call(in(self, "self"), in_opt(atol), in_opt(rtol), hermitian, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgPinvAtolRtolTensorOut(void *p) {
@@ -4141,8 +4139,7 @@ const char *thunk_LinalgPinvRcondTensor(void *p) {
 }
 
 const char *LinalgPolar(Tensor A, Tensor *U, Tensor *H) {
-  return guard([&] { auto all = at::_ops::linalg_polar::call(in(A, "A")); out(U,
-      std::move(std::get<0>(all))); out(H, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::linalg_polar::call(in(A, "A")); out(U, std::move(std::get<0>(all))); out(H, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_LinalgPolar(void *p) {
@@ -4155,8 +4152,9 @@ const char *thunk_LinalgPolar(void *p) {
 }
 
 const char *LinalgPolarOut(Tensor A, Tensor U, Tensor H, Tensor *U_result, Tensor *H_result) {
-  return guard([&] { auto all = at::_ops::linalg_polar_out::call(in(A, "A"), in_mut(U, "U"),
-      in_mut(H, "H")); out_same(U_result, std::get<0>(all)); out_same(H_result,
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(U) && unrecorded(H),
+      c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_polar_out::call(in(A, "A"),
+      in_mut(U, "U"), in_mut(H, "H")); out_same(U_result, std::get<0>(all)); out_same(H_result,
       std::get<1>(all)); });
 }
 
@@ -4168,8 +4166,9 @@ const char *thunk_LinalgPolarOut(void *p) {
 
 const char *LinalgPowSum(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg__powsum::call(in(self, "self"), scalar(ord),
-      ints_opt(dim, dim_len), keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::linalg__powsum::call(in(self, "self"), scalar(ord), ints_opt(dim, dim_len),
+      keepdim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_LinalgPowSum(void *p) {
@@ -4182,8 +4181,7 @@ const char *thunk_LinalgPowSum(void *p) {
 }
 
 const char *LinalgQR(Tensor A, const char *mode, Tensor *Q, Tensor *R) {
-  return guard([&] { auto all = at::_ops::linalg_qr::call(in(A, "A"), str(mode, "mode")); out(Q,
-      std::move(std::get<0>(all))); out(R, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::linalg_qr::call(in(A, "A"), str(mode, "mode")); out(Q, std::move(std::get<0>(all))); out(R, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_LinalgQR(void *p) {
@@ -4197,9 +4195,10 @@ const char *thunk_LinalgQR(void *p) {
 
 const char *LinalgQROut(Tensor A, const char *mode, Tensor Q, Tensor R, Tensor *Q_result,
     Tensor *R_result) {
-  return guard([&] { auto all = at::_ops::linalg_qr_out::call(in(A, "A"), str(mode, "mode"),
-      in_mut(Q, "Q"), in_mut(R, "R")); out_same(Q_result, std::get<0>(all)); out_same(R_result,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(Q) && unrecorded(R),
+      c10::autograd_dispatch_keyset); auto all = at::_ops::linalg_qr_out::call(in(A, "A"),
+      str(mode, "mode"), in_mut(Q, "Q"), in_mut(R, "R")); out_same(Q_result,
+      std::get<0>(all)); out_same(R_result, std::get<1>(all)); });
 }
 
 const char *thunk_LinalgQROut(void *p) {
@@ -4223,9 +4222,7 @@ const char *thunk_LinalgSlogdet(void *p) {
 }
 
 const char *_LinalgSlogdet(Tensor A, Tensor *sign, Tensor *logabsdet, Tensor *LU, Tensor *pivots) {
-  return guard([&] { auto all = at::_ops::_linalg_slogdet::call(in(A, "A")); out(sign,
-      std::move(std::get<0>(all))); out(logabsdet, std::move(std::get<1>(all))); out(LU,
-      std::move(std::get<2>(all))); out(pivots, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::_linalg_slogdet::call(in(A, "A")); out(sign, std::move(std::get<0>(all))); out(logabsdet, std::move(std::get<1>(all))); out(LU, std::move(std::get<2>(all))); out(pivots, std::move(std::get<3>(all))); });
 }
 
 const char *LinalgSlogdetOut(Tensor A, Tensor sign, Tensor logabsdet, Tensor *sign_result,
@@ -4243,11 +4240,7 @@ const char *thunk_LinalgSlogdetOut(void *p) {
 
 const char *_LinalgSlogdetSign(Tensor A, Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots,
     Tensor *sign_result, Tensor *logabsdet_result, Tensor *LU_result, Tensor *pivots_result) {
-  return guard([&] { auto all = at::_ops::_linalg_slogdet_sign::call(in(A, "A"), in_mut(sign,
-      "sign"), in_mut(logabsdet, "logabsdet"), in_mut(LU, "LU"), in_mut(pivots,
-      "pivots")); out_same(sign_result, std::get<0>(all)); out_same(logabsdet_result,
-      std::get<1>(all)); out_same(LU_result, std::get<2>(all)); out_same(pivots_result,
-      std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(sign) && unrecorded(logabsdet) && unrecorded(LU) && unrecorded(pivots), c10::autograd_dispatch_keyset); auto all = at::_ops::_linalg_slogdet_sign::call(in(A, "A"), in_mut(sign, "sign"), in_mut(logabsdet, "logabsdet"), in_mut(LU, "LU"), in_mut(pivots, "pivots")); out_same(sign_result, std::get<0>(all)); out_same(logabsdet_result, std::get<1>(all)); out_same(LU_result, std::get<2>(all)); out_same(pivots_result, std::get<3>(all)); });
 }
 
 const char *LinalgSolve(Tensor A, Tensor B, bool left, Tensor *result) {
@@ -4281,10 +4274,7 @@ const char *thunk_LinalgSolveEx(void *p) {
 
 const char *_LinalgSolveEx(Tensor A, Tensor B, bool left, bool check_errors, Tensor *result,
     Tensor *LU, Tensor *pivots, Tensor *info) {
-  return guard([&] { auto all = at::_ops::_linalg_solve_ex::call(in(A, "A"), in(B, "B"), left,
-      check_errors); out(result, std::move(std::get<0>(all))); out(LU,
-      std::move(std::get<1>(all))); out(pivots, std::move(std::get<2>(all))); out(info,
-      std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(B)); auto all = at::_ops::_linalg_solve_ex::call(in(A, "A"), in(B, "B"), left, check_errors); out(result, std::move(std::get<0>(all))); out(LU, std::move(std::get<1>(all))); out(pivots, std::move(std::get<2>(all))); out(info, std::move(std::get<3>(all))); });
 }
 
 const char *LinalgSolveExOut(Tensor A, Tensor B, bool left, bool check_errors, Tensor result,
@@ -4304,11 +4294,7 @@ const char *thunk_LinalgSolveExOut(void *p) {
 const char *_LinalgSolveExResult(Tensor A, Tensor B, bool left, bool check_errors, Tensor result,
     Tensor LU, Tensor pivots, Tensor info, Tensor *result_result, Tensor *LU_result,
     Tensor *pivots_result, Tensor *info_result) {
-  return guard([&] { auto all = at::_ops::_linalg_solve_ex_result::call(in(A, "A"), in(B, "B"), left,
-      check_errors, in_mut(result, "result"), in_mut(LU, "LU"), in_mut(pivots, "pivots"),
-      in_mut(info, "info")); out_same(result_result, std::get<0>(all)); out_same(LU_result,
-      std::get<1>(all)); out_same(pivots_result, std::get<2>(all)); out_same(info_result,
-      std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(B) && unrecorded(result) && unrecorded(LU) && unrecorded(pivots) && unrecorded(info), c10::autograd_dispatch_keyset); auto all = at::_ops::_linalg_solve_ex_result::call(in(A, "A"), in(B, "B"), left, check_errors, in_mut(result, "result"), in_mut(LU, "LU"), in_mut(pivots, "pivots"), in_mut(info, "info")); out_same(result_result, std::get<0>(all)); out_same(LU_result, std::get<1>(all)); out_same(pivots_result, std::get<2>(all)); out_same(info_result, std::get<3>(all)); });
 }
 
 const char *LinalgSolveOut(Tensor A, Tensor B, bool left, Tensor out_, Tensor *result) {
@@ -4324,8 +4310,9 @@ const char *thunk_LinalgSolveOut(void *p) {
 
 const char *LinalgSolveTriangular(Tensor self, Tensor B, bool upper, bool left, bool unitriangular,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_solve_triangular::call(in(self, "self"), in(B,
-      "B"), upper, left, unitriangular)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(B)); out(result,
+      at::_ops::linalg_solve_triangular::call(in(self, "self"), in(B, "B"), upper, left,
+      unitriangular)); });
 }
 
 const char *thunk_LinalgSolveTriangular(void *p) {
@@ -4339,8 +4326,10 @@ const char *thunk_LinalgSolveTriangular(void *p) {
 
 const char *LinalgSolveTriangularOut(Tensor self, Tensor B, bool upper, bool left,
     bool unitriangular, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_solve_triangular_out::call(in(self, "self"),
-      in(B, "B"), upper, left, unitriangular, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(B) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::linalg_solve_triangular_out::call(in(self, "self"), in(B, "B"), upper, left,
+      unitriangular, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgSolveTriangularOut(void *p) {
@@ -4370,9 +4359,7 @@ const char *thunk_LinalgSVD(void *p) {
 
 const char *_LinalgSVD(Tensor A, bool full_matrices, bool compute_uv, const char *driver,
     Tensor *U, Tensor *S, Tensor *Vh) {
-  return guard([&] { auto all = at::_ops::_linalg_svd::call(in(A, "A"), full_matrices, compute_uv,
-      str_opt(driver)); out(U, std::move(std::get<0>(all))); out(S,
-      std::move(std::get<1>(all))); out(Vh, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(A)); auto all = at::_ops::_linalg_svd::call(in(A, "A"), full_matrices, compute_uv, str_opt(driver)); out(U, std::move(std::get<0>(all))); out(S, std::move(std::get<1>(all))); out(Vh, std::move(std::get<2>(all))); });
 }
 
 const char *LinalgSVDU(Tensor A, bool full_matrices, const char *driver, Tensor U, Tensor S,
@@ -4391,10 +4378,7 @@ const char *thunk_LinalgSVDU(void *p) {
 
 const char *_LinalgSVDU(Tensor A, bool full_matrices, bool compute_uv, const char *driver,
     Tensor U, Tensor S, Tensor Vh, Tensor *U_result, Tensor *S_result, Tensor *Vh_result) {
-  return guard([&] { auto all = at::_ops::_linalg_svd_U::call(in(A, "A"), full_matrices, compute_uv,
-      str_opt(driver), in_mut(U, "U"), in_mut(S, "S"), in_mut(Vh, "Vh")); out_same(U_result,
-      std::get<0>(all)); out_same(S_result, std::get<1>(all)); out_same(Vh_result,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(U) && unrecorded(S) && unrecorded(Vh), c10::autograd_dispatch_keyset); auto all = at::_ops::_linalg_svd_U::call(in(A, "A"), full_matrices, compute_uv, str_opt(driver), in_mut(U, "U"), in_mut(S, "S"), in_mut(Vh, "Vh")); out_same(U_result, std::get<0>(all)); out_same(S_result, std::get<1>(all)); out_same(Vh_result, std::get<2>(all)); });
 }
 
 const char *LinalgSVDVals(Tensor A, const char *driver, Tensor *result) {
@@ -4506,8 +4490,9 @@ const char *thunk_LinalgVecdotOut(void *p) {
 
 const char *LinalgVectorNorm(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linalg_vector_norm::call(in(self, "self"), scalar(ord),
-      ints_opt(dim, dim_len), keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::linalg_vector_norm::call(in(self, "self"), scalar(ord), ints_opt(dim, dim_len),
+      keepdim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_LinalgVectorNorm(void *p) {
@@ -4521,8 +4506,10 @@ const char *thunk_LinalgVectorNorm(void *p) {
 
 const char *LinalgVectorNormOut(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linalg_vector_norm_out::call(in(self, "self"),
-      scalar(ord), ints_opt(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::linalg_vector_norm_out::call(in(self, "self"), scalar(ord), ints_opt(dim, dim_len),
+      keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinalgVectorNormOut(void *p) {
@@ -4547,10 +4534,7 @@ const char *thunk_Linear(void *p) {
 
 const char *LinearBackward(Tensor self, Tensor grad_output, Tensor weight, const bool *output_mask,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::linear_backward::call(in(self, "self"), in(grad_output,
-      "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight)); auto all = at::_ops::linear_backward::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_LinearBackward(void *p) {
@@ -4567,11 +4551,7 @@ const char *thunk_LinearBackward(void *p) {
 const char *LinearBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::linear_backward_out::call(in(self, "self"), in(grad_output,
-      "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask"), in_mut(out0,
-      "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::linear_backward_out::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_LinearBackwardOut(void *p) {
@@ -4582,8 +4562,7 @@ const char *thunk_LinearBackwardOut(void *p) {
 }
 
 const char *LinearOut(Tensor input, Tensor weight, Tensor bias, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linear_out::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linear_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinearOut(void *p) {
@@ -4594,8 +4573,9 @@ const char *thunk_LinearOut(void *p) {
 
 const char *Linspace(Scalar start, Scalar end, int64_t steps, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linspace::call(scalar(start), scalar(end), steps,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::linspace::call(scalar(start), scalar(end), steps, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Linspace(void *p) {
@@ -4610,8 +4590,9 @@ const char *thunk_Linspace(void *p) {
 }
 
 const char *LinspaceOut(Scalar start, Scalar end, int64_t steps, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linspace_out::call(scalar(start), scalar(end), steps,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::linspace_out::call(scalar(start),
+      scalar(end), steps, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinspaceOut(void *p) {
@@ -4622,9 +4603,9 @@ const char *thunk_LinspaceOut(void *p) {
 
 const char *LinspaceScalarTensor(Scalar start, Tensor end, int64_t steps, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linspace_Scalar_Tensor::call(scalar(start), in(end,
-      "end"), steps, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(end)); out(result,
+      at::_ops::linspace_Scalar_Tensor::call(scalar(start), in(end, "end"), steps,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_LinspaceScalarTensor(void *p) {
@@ -4640,8 +4621,10 @@ const char *thunk_LinspaceScalarTensor(void *p) {
 
 const char *LinspaceScalarTensorOut(Scalar start, Tensor end, int64_t steps, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linspace_Scalar_Tensor_out::call(scalar(start),
-      in(end, "end"), steps, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(end) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::linspace_Scalar_Tensor_out::call(scalar(start), in(end, "end"), steps, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_LinspaceScalarTensorOut(void *p) {
@@ -4652,9 +4635,9 @@ const char *thunk_LinspaceScalarTensorOut(void *p) {
 
 const char *LinspaceTensorScalar(Tensor start, Scalar end, int64_t steps, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linspace_Tensor_Scalar::call(in(start, "start"),
-      scalar(end), steps, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start)); out(result,
+      at::_ops::linspace_Tensor_Scalar::call(in(start, "start"), scalar(end), steps,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_LinspaceTensorScalar(void *p) {
@@ -4670,8 +4653,10 @@ const char *thunk_LinspaceTensorScalar(void *p) {
 
 const char *LinspaceTensorScalarOut(Tensor start, Scalar end, int64_t steps, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linspace_Tensor_Scalar_out::call(in(start, "start"),
-      scalar(end), steps, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::linspace_Tensor_Scalar_out::call(in(start, "start"), scalar(end), steps,
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinspaceTensorScalarOut(void *p) {
@@ -4682,9 +4667,9 @@ const char *thunk_LinspaceTensorScalarOut(void *p) {
 
 const char *LinspaceTensorTensor(Tensor start, Tensor end, int64_t steps, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linspace_Tensor_Tensor::call(in(start, "start"), in(end,
-      "end"), steps, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start) && unrecorded(end)); out(result,
+      at::_ops::linspace_Tensor_Tensor::call(in(start, "start"), in(end, "end"), steps,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_LinspaceTensorTensor(void *p) {
@@ -4700,8 +4685,7 @@ const char *thunk_LinspaceTensorTensor(void *p) {
 
 const char *LinspaceTensorTensorOut(Tensor start, Tensor end, int64_t steps, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::linspace_Tensor_Tensor_out::call(in(start, "start"),
-      in(end, "end"), steps, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start) && unrecorded(end) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linspace_Tensor_Tensor_out::call(in(start, "start"), in(end, "end"), steps, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LinspaceTensorTensorOut(void *p) {
@@ -4711,11 +4695,12 @@ const char *thunk_LinspaceTensorTensorOut(void *p) {
 }
 
 const char *_LocalScalarDense(Tensor self, Scalar *result) {
-  return guard([&] { *result = from_scalar(at::_ops::_local_scalar_dense::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = from_scalar(at::_ops::_local_scalar_dense::call(in(self, "self"))); });
 }
 
 const char *Log(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::log::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::log::call(in(self, "self"))); });
 }
 
 const char *thunk_Log(void *p) {
@@ -4727,7 +4712,8 @@ const char *thunk_Log(void *p) {
 }
 
 const char *Log10(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::log10::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::log10::call(in(self, "self"))); });
 }
 
 const char *thunk_Log10(void *p) {
@@ -4739,7 +4725,9 @@ const char *thunk_Log10(void *p) {
 }
 
 const char *Log10_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log10_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log10_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Log10_(void *p) {
@@ -4749,8 +4737,9 @@ const char *thunk_Log10_(void *p) {
 }
 
 const char *Log10Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log10_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log10_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Log10Out(void *p) {
@@ -4760,7 +4749,8 @@ const char *thunk_Log10Out(void *p) {
 }
 
 const char *Log1p(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::log1p::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::log1p::call(in(self, "self"))); });
 }
 
 const char *thunk_Log1p(void *p) {
@@ -4772,7 +4762,9 @@ const char *thunk_Log1p(void *p) {
 }
 
 const char *Log1p_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log1p_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log1p_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Log1p_(void *p) {
@@ -4782,8 +4774,9 @@ const char *thunk_Log1p_(void *p) {
 }
 
 const char *Log1pOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log1p_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log1p_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Log1pOut(void *p) {
@@ -4793,7 +4786,8 @@ const char *thunk_Log1pOut(void *p) {
 }
 
 const char *Log2(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::log2::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::log2::call(in(self, "self"))); });
 }
 
 const char *thunk_Log2(void *p) {
@@ -4805,7 +4799,9 @@ const char *thunk_Log2(void *p) {
 }
 
 const char *Log2_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log2_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log2_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Log2_(void *p) {
@@ -4815,8 +4811,9 @@ const char *thunk_Log2_(void *p) {
 }
 
 const char *Log2Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log2_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log2_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Log2Out(void *p) {
@@ -4826,7 +4823,9 @@ const char *thunk_Log2Out(void *p) {
 }
 
 const char *Log_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Log_(void *p) {
@@ -4836,7 +4835,8 @@ const char *thunk_Log_(void *p) {
 }
 
 const char *LogAddExp(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logaddexp::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::logaddexp::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogAddExp(void *p) {
@@ -4848,8 +4848,8 @@ const char *thunk_LogAddExp(void *p) {
 }
 
 const char *LogAddExp2(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logaddexp2::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::logaddexp2::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogAddExp2(void *p) {
@@ -4861,8 +4861,7 @@ const char *thunk_LogAddExp2(void *p) {
 }
 
 const char *LogAddExp2Out(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logaddexp2_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logaddexp2_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogAddExp2Out(void *p) {
@@ -4872,8 +4871,7 @@ const char *thunk_LogAddExp2Out(void *p) {
 }
 
 const char *LogAddExpOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logaddexp_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logaddexp_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogAddExpOut(void *p) {
@@ -4883,7 +4881,8 @@ const char *thunk_LogAddExpOut(void *p) {
 }
 
 const char *LogCumSumExp(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logcumsumexp::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::logcumsumexp::call(in(self, "self"), dim)); });
 }
 
 const char *thunk_LogCumSumExp(void *p) {
@@ -4895,12 +4894,14 @@ const char *thunk_LogCumSumExp(void *p) {
 }
 
 const char *_LogCumSumExp(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_logcumsumexp::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_logcumsumexp::call(in(self, "self"), dim)); });
 }
 
 const char *LogCumSumExpOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logcumsumexp_out::call(in(self, "self"), dim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logcumsumexp_out::call(in(self,
+      "self"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogCumSumExpOut(void *p) {
@@ -4910,8 +4911,9 @@ const char *thunk_LogCumSumExpOut(void *p) {
 }
 
 const char *_LogCumSumExpOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_logcumsumexp_out::call(in(self, "self"), dim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_logcumsumexp_out::call(in(self,
+      "self"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *Logdet(Tensor self, Tensor *result) {
@@ -4927,8 +4929,8 @@ const char *thunk_Logdet(void *p) {
 }
 
 const char *LogicalAnd(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logical_and::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::logical_and::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogicalAnd(void *p) {
@@ -4940,8 +4942,9 @@ const char *thunk_LogicalAnd(void *p) {
 }
 
 const char *LogicalAnd_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_and_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_and_::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogicalAnd_(void *p) {
@@ -4951,8 +4954,7 @@ const char *thunk_LogicalAnd_(void *p) {
 }
 
 const char *LogicalAndOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_and_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_and_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogicalAndOut(void *p) {

@@ -191,7 +191,8 @@ using namespace cgotorch;  // NOLINT
 extern "C" {
 
 const char *LogicalNot(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logical_not::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::logical_not::call(in(self, "self"))); });
 }
 
 const char *thunk_LogicalNot(void *p) {
@@ -203,7 +204,9 @@ const char *thunk_LogicalNot(void *p) {
 }
 
 const char *LogicalNot_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_not_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_not_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_LogicalNot_(void *p) {
@@ -213,8 +216,9 @@ const char *thunk_LogicalNot_(void *p) {
 }
 
 const char *LogicalNotOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_not_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_not_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogicalNotOut(void *p) {
@@ -224,8 +228,8 @@ const char *thunk_LogicalNotOut(void *p) {
 }
 
 const char *LogicalOr(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logical_or::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::logical_or::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogicalOr(void *p) {
@@ -237,8 +241,9 @@ const char *thunk_LogicalOr(void *p) {
 }
 
 const char *LogicalOr_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_or_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_or_::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogicalOr_(void *p) {
@@ -248,8 +253,7 @@ const char *thunk_LogicalOr_(void *p) {
 }
 
 const char *LogicalOrOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_or_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_or_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogicalOrOut(void *p) {
@@ -259,8 +263,8 @@ const char *thunk_LogicalOrOut(void *p) {
 }
 
 const char *LogicalXor(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logical_xor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::logical_xor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogicalXor(void *p) {
@@ -272,8 +276,9 @@ const char *thunk_LogicalXor(void *p) {
 }
 
 const char *LogicalXor_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_xor_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_xor_::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_LogicalXor_(void *p) {
@@ -283,8 +288,7 @@ const char *thunk_LogicalXor_(void *p) {
 }
 
 const char *LogicalXorOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logical_xor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logical_xor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogicalXorOut(void *p) {
@@ -294,7 +298,8 @@ const char *thunk_LogicalXorOut(void *p) {
 }
 
 const char *Logit(Tensor self, const double *eps, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logit::call(in(self, "self"), opt(eps))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::logit::call(in(self, "self"), opt(eps))); });
 }
 
 const char *thunk_Logit(void *p) {
@@ -306,7 +311,9 @@ const char *thunk_Logit(void *p) {
 }
 
 const char *Logit_(Tensor self, const double *eps, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logit_::call(in_mut(self, "self"), opt(eps))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logit_::call(in_mut(self, "self"),
+      opt(eps))); });
 }
 
 const char *thunk_Logit_(void *p) {
@@ -316,8 +323,7 @@ const char *thunk_Logit_(void *p) {
 }
 
 const char *LogitBackward(Tensor grad_output, Tensor self, const double *eps, Tensor *result) {
-  return guard([&] { out(result, at::_ops::logit_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), opt(eps))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::logit_backward::call(in(grad_output, "grad_output"), in(self, "self"), opt(eps))); });
 }
 
 const char *thunk_LogitBackward(void *p) {
@@ -330,8 +336,7 @@ const char *thunk_LogitBackward(void *p) {
 
 const char *LogitBackwardGradInput(Tensor grad_output, Tensor self, const double *eps,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logit_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), opt(eps), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logit_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), opt(eps), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_LogitBackwardGradInput(void *p) {
@@ -341,8 +346,9 @@ const char *thunk_LogitBackwardGradInput(void *p) {
 }
 
 const char *LogitOut(Tensor self, const double *eps, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logit_out::call(in(self, "self"), opt(eps),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logit_out::call(in(self, "self"),
+      opt(eps), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogitOut(void *p) {
@@ -352,8 +358,8 @@ const char *thunk_LogitOut(void *p) {
 }
 
 const char *LogNormal(Tensor self, double mean, double std, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::log_normal::call(in(self, "self"), mean, std,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::log_normal::call(in(self, "self"), mean, std, generator_opt(generator))); });
 }
 
 const char *thunk_LogNormal(void *p) {
@@ -365,8 +371,9 @@ const char *thunk_LogNormal(void *p) {
 }
 
 const char *LogNormal_(Tensor self, double mean, double std, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log_normal_::call(in_mut(self, "self"), mean, std,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log_normal_::call(in_mut(self,
+      "self"), mean, std, generator_opt(generator))); });
 }
 
 const char *thunk_LogNormal_(void *p) {
@@ -377,8 +384,9 @@ const char *thunk_LogNormal_(void *p) {
 
 const char *LogNormalOut(Tensor self, double mean, double std, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log_normal_out::call(in(self, "self"), mean, std,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log_normal_out::call(in(self,
+      "self"), mean, std, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogNormalOut(void *p) {
@@ -388,8 +396,9 @@ const char *thunk_LogNormalOut(void *p) {
 }
 
 const char *LogOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogOut(void *p) {
@@ -411,8 +420,7 @@ const char *thunk_LogSigmoid(void *p) {
 }
 
 const char *LogSigmoidBackward(Tensor grad_output, Tensor self, Tensor buffer, Tensor *result) {
-  return guard([&] { out(result, at::_ops::log_sigmoid_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(buffer, "buffer"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(buffer)); out(result, at::_ops::log_sigmoid_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(buffer, "buffer"))); });
 }
 
 const char *thunk_LogSigmoidBackward(void *p) {
@@ -425,9 +433,7 @@ const char *thunk_LogSigmoidBackward(void *p) {
 
 const char *LogSigmoidBackwardGradInput(Tensor grad_output, Tensor self, Tensor buffer,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log_sigmoid_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(buffer, "buffer"), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(buffer) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::log_sigmoid_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(buffer, "buffer"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_LogSigmoidBackwardGradInput(void *p) {
@@ -437,8 +443,7 @@ const char *thunk_LogSigmoidBackwardGradInput(void *p) {
 }
 
 const char *LogSigmoidForward(Tensor self, Tensor *output, Tensor *buffer) {
-  return guard([&] { auto all = at::_ops::log_sigmoid_forward::call(in(self, "self")); out(output,
-      std::move(std::get<0>(all))); out(buffer, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::log_sigmoid_forward::call(in(self, "self")); out(output, std::move(std::get<0>(all))); out(buffer, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_LogSigmoidForward(void *p) {
@@ -452,9 +457,7 @@ const char *thunk_LogSigmoidForward(void *p) {
 
 const char *LogSigmoidForwardOutput(Tensor self, Tensor output, Tensor buffer, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::log_sigmoid_forward_output::call(in(self, "self"),
-      in_mut(output, "output"), in_mut(buffer, "buffer")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(output) && unrecorded(buffer), c10::autograd_dispatch_keyset); auto all = at::_ops::log_sigmoid_forward_output::call(in(self, "self"), in_mut(output, "output"), in_mut(buffer, "buffer")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_LogSigmoidForwardOutput(void *p) {
@@ -489,26 +492,25 @@ const char *thunk_LogSoftmax(void *p) {
 }
 
 const char *_LogSoftmax(Tensor self, int64_t dim, bool half_to_float, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_log_softmax::call(in(self, "self"), dim,
-      half_to_float)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_log_softmax::call(in(self, "self"), dim, half_to_float)); });
 }
 
 const char *_LogSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     ScalarType input_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_log_softmax_backward_data::call(in(grad_output,
-      "grad_output"), in(output, "output"), dim, dtype(input_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output)); out(result, at::_ops::_log_softmax_backward_data::call(in(grad_output, "grad_output"), in(output, "output"), dim, dtype(input_dtype))); });
 }
 
 const char *_LogSoftmaxBackwardDataOut(Tensor grad_output, Tensor output, int64_t dim,
     ScalarType input_dtype, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_log_softmax_backward_data_out::call(in(grad_output,
-      "grad_output"), in(output, "output"), dim, dtype(input_dtype), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_log_softmax_backward_data_out::call(in(grad_output, "grad_output"), in(output, "output"), dim, dtype(input_dtype), in_mut(out_, "out_"))); });
 }
 
 const char *LogSoftmaxOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::log_softmax_int_out::call(in(self, "self"), dim,
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::log_softmax_int_out::call(in(self,
+      "self"), dim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogSoftmaxOut(void *p) {
@@ -519,15 +521,17 @@ const char *thunk_LogSoftmaxOut(void *p) {
 
 const char *_LogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_log_softmax_out::call(in(self, "self"), dim,
-      half_to_float, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_log_softmax_out::call(in(self,
+      "self"), dim, half_to_float, in_mut(out_, "out_"))); });
 }
 
 const char *Logspace(Scalar start, Scalar end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::logspace::call(scalar(start), scalar(end), steps, base,
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::logspace::call(scalar(start), scalar(end), steps, base, dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Logspace(void *p) {
@@ -543,8 +547,9 @@ const char *thunk_Logspace(void *p) {
 
 const char *LogspaceOut(Scalar start, Scalar end, int64_t steps, double base, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logspace_out::call(scalar(start), scalar(end), steps,
-      base, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logspace_out::call(scalar(start),
+      scalar(end), steps, base, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogspaceOut(void *p) {
@@ -556,9 +561,9 @@ const char *thunk_LogspaceOut(void *p) {
 const char *LogspaceScalarTensor(Scalar start, Tensor end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::logspace_Scalar_Tensor::call(scalar(start), in(end,
-      "end"), steps, base, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(end)); out(result,
+      at::_ops::logspace_Scalar_Tensor::call(scalar(start), in(end, "end"), steps, base,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_LogspaceScalarTensor(void *p) {
@@ -574,8 +579,10 @@ const char *thunk_LogspaceScalarTensor(void *p) {
 
 const char *LogspaceScalarTensorOut(Scalar start, Tensor end, int64_t steps, double base,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logspace_Scalar_Tensor_out::call(scalar(start),
-      in(end, "end"), steps, base, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(end) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::logspace_Scalar_Tensor_out::call(scalar(start), in(end, "end"), steps, base,
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogspaceScalarTensorOut(void *p) {
@@ -587,9 +594,9 @@ const char *thunk_LogspaceScalarTensorOut(void *p) {
 const char *LogspaceTensorScalar(Tensor start, Scalar end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::logspace_Tensor_Scalar::call(in(start, "start"),
-      scalar(end), steps, base, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start)); out(result,
+      at::_ops::logspace_Tensor_Scalar::call(in(start, "start"), scalar(end), steps, base,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_LogspaceTensorScalar(void *p) {
@@ -605,8 +612,10 @@ const char *thunk_LogspaceTensorScalar(void *p) {
 
 const char *LogspaceTensorScalarOut(Tensor start, Scalar end, int64_t steps, double base,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logspace_Tensor_Scalar_out::call(in(start, "start"),
-      scalar(end), steps, base, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::logspace_Tensor_Scalar_out::call(in(start, "start"), scalar(end), steps, base,
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogspaceTensorScalarOut(void *p) {
@@ -618,9 +627,9 @@ const char *thunk_LogspaceTensorScalarOut(void *p) {
 const char *LogspaceTensorTensor(Tensor start, Tensor end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::logspace_Tensor_Tensor::call(in(start, "start"), in(end,
-      "end"), steps, base, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start) && unrecorded(end)); out(result,
+      at::_ops::logspace_Tensor_Tensor::call(in(start, "start"), in(end, "end"), steps, base,
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_LogspaceTensorTensor(void *p) {
@@ -636,8 +645,7 @@ const char *thunk_LogspaceTensorTensor(void *p) {
 
 const char *LogspaceTensorTensorOut(Tensor start, Tensor end, int64_t steps, double base,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logspace_Tensor_Tensor_out::call(in(start, "start"),
-      in(end, "end"), steps, base, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(start) && unrecorded(end) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::logspace_Tensor_Tensor_out::call(in(start, "start"), in(end, "end"), steps, base, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogspaceTensorTensorOut(void *p) {
@@ -648,8 +656,8 @@ const char *thunk_LogspaceTensorTensorOut(void *p) {
 
 const char *LogSumExp(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::logsumexp::call(in(self, "self"), ints(dim, dim_len),
-      keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::logsumexp::call(in(self, "self"), ints(dim, dim_len), keepdim)); });
 }
 
 const char *thunk_LogSumExp(void *p) {
@@ -662,8 +670,9 @@ const char *thunk_LogSumExp(void *p) {
 
 const char *LogSumExpOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::logsumexp_out::call(in(self, "self"), ints(dim,
-      dim_len), keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::logsumexp_out::call(in(self,
+      "self"), ints(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LogSumExpOut(void *p) {
@@ -673,8 +682,8 @@ const char *thunk_LogSumExpOut(void *p) {
 }
 
 const char *LShift(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::__lshift___Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::__lshift___Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LShift(void *p) {
@@ -686,8 +695,9 @@ const char *thunk_LShift(void *p) {
 }
 
 const char *LShift_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__ilshift___Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::__ilshift___Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_LShift_(void *p) {
@@ -697,8 +707,7 @@ const char *thunk_LShift_(void *p) {
 }
 
 const char *LShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__lshift___Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::__lshift___Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LShiftOut(void *p) {
@@ -708,8 +717,8 @@ const char *thunk_LShiftOut(void *p) {
 }
 
 const char *LShiftScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::__lshift___Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::__lshift___Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_LShiftScalar(void *p) {
@@ -721,8 +730,9 @@ const char *thunk_LShiftScalar(void *p) {
 }
 
 const char *LShiftScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__ilshift___Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::__ilshift___Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_LShiftScalar_(void *p) {
@@ -732,8 +742,10 @@ const char *thunk_LShiftScalar_(void *p) {
 }
 
 const char *LShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__lshift___Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::__lshift___Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_LShiftScalarOut(void *p) {
@@ -806,12 +818,13 @@ const char *_LSTMMPS(Tensor input, const Tensor *hx, int64_t hx_len, const Tenso
     int64_t params_len, bool has_biases, int64_t num_layers, double dropout, bool train,
     bool bidirectional, bool batch_first, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor *result3, Tensor *result4, Tensor *result5) {
-  return guard([&] { auto all = at::_ops::_lstm_mps::call(in(input, "input"), in_list(hx, hx_len,
-      "hx"), in_list(params, params_len, "params"), has_biases, num_layers, dropout, train,
-      bidirectional, batch_first); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); out(result5,
-      std::move(std::get<5>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(hx,
+      hx_len) && unrecorded(params, params_len)); auto all = at::_ops::_lstm_mps::call(in(input,
+      "input"), in_list(hx, hx_len, "hx"), in_list(params, params_len, "params"), has_biases,
+      num_layers, dropout, train, bidirectional, batch_first); out(result0,
+      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
+      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4,
+      std::move(std::get<4>(all))); out(result5, std::move(std::get<5>(all))); });
 }
 
 const char *LSTMMPSBackward(Tensor grad_y, Tensor grad_hy, Tensor grad_cy, Tensor z_state,
@@ -819,12 +832,7 @@ const char *LSTMMPSBackward(Tensor grad_y, Tensor grad_hy, Tensor grad_cy, Tenso
     const Tensor *params, int64_t params_len, bool has_biases, int64_t num_layers, double dropout,
     bool train, bool bidirectional, bool batch_first, Tensor *result0, Tensor **result1,
     int64_t *result1_len, Tensor **result2, int64_t *result2_len) {
-  return guard([&] { auto all = at::_ops::lstm_mps_backward::call(in_opt(grad_y), in_opt(grad_hy),
-      in_opt(grad_cy), in(z_state, "z_state"), in(cell_state_fwd, "cell_state_fwd"), in(input,
-      "input"), in(layersOutputs, "layersOutputs"), in_list(hx, hx_len, "hx"), in_list(params,
-      params_len, "params"), has_biases, num_layers, dropout, train, bidirectional,
-      batch_first); out_list(result1, result1_len, std::move(std::get<1>(all))); out_list(result2,
-      result2_len, std::move(std::get<2>(all))); out(result0, std::move(std::get<0>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_y) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(z_state) && unrecorded(cell_state_fwd) && unrecorded(input) && unrecorded(layersOutputs) && unrecorded(hx, hx_len) && unrecorded(params, params_len)); auto all = at::_ops::lstm_mps_backward::call(in_opt(grad_y), in_opt(grad_hy), in_opt(grad_cy), in(z_state, "z_state"), in(cell_state_fwd, "cell_state_fwd"), in(input, "input"), in(layersOutputs, "layersOutputs"), in_list(hx, hx_len, "hx"), in_list(params, params_len, "params"), has_biases, num_layers, dropout, train, bidirectional, batch_first); out_list(result1, result1_len, std::move(std::get<1>(all))); out_list(result2, result2_len, std::move(std::get<2>(all))); out(result0, std::move(std::get<0>(all))); });
 }
 
 const char *thunk_LSTMMPSBackward(void *p) {
@@ -849,11 +857,7 @@ const char *LSTMMPSBackwardOut(Tensor grad_y, Tensor grad_hy, Tensor grad_cy, Te
     const Tensor *params, int64_t params_len, bool has_biases, int64_t num_layers, double dropout,
     bool train, bool bidirectional, bool batch_first, Tensor out0, const Tensor *out1,
     int64_t out1_len, const Tensor *out2, int64_t out2_len) {
-  return guard([&] { at::_ops::lstm_mps_backward_out::call(in_opt(grad_y), in_opt(grad_hy),
-      in_opt(grad_cy), in(z_state, "z_state"), in(cell_state_fwd, "cell_state_fwd"), in(input,
-      "input"), in(layersOutputs, "layersOutputs"), in_list(hx, hx_len, "hx"), in_list(params,
-      params_len, "params"), has_biases, num_layers, dropout, train, bidirectional, batch_first,
-      in_mut(out0, "out0"), in_list(out1, out1_len, "out1"), in_list(out2, out2_len, "out2")); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_y) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(z_state) && unrecorded(cell_state_fwd) && unrecorded(input) && unrecorded(layersOutputs) && unrecorded(hx, hx_len) && unrecorded(params, params_len) && unrecorded(out0) && unrecorded(out1, out1_len) && unrecorded(out2, out2_len), c10::autograd_dispatch_keyset); at::_ops::lstm_mps_backward_out::call(in_opt(grad_y), in_opt(grad_hy), in_opt(grad_cy), in(z_state, "z_state"), in(cell_state_fwd, "cell_state_fwd"), in(input, "input"), in(layersOutputs, "layersOutputs"), in_list(hx, hx_len, "hx"), in_list(params, params_len, "params"), has_biases, num_layers, dropout, train, bidirectional, batch_first, in_mut(out0, "out0"), in_list(out1, out1_len, "out1"), in_list(out2, out2_len, "out2")); });
 }
 
 const char *thunk_LSTMMPSBackwardOut(void *p) {
@@ -870,17 +874,14 @@ const char *_LSTMMPSOut(Tensor input, const Tensor *hx, int64_t hx_len, const Te
     bool bidirectional, bool batch_first, Tensor out0, Tensor out1, Tensor out2, Tensor out3,
     Tensor out4, Tensor out5, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3,
     Tensor *result4, Tensor *result5) {
-  return guard([&] { auto all = at::_ops::_lstm_mps_out::call(in(input, "input"), in_list(hx, hx_len,
-      "hx"), in_list(params, params_len, "params"), has_biases, num_layers, dropout, train,
-      bidirectional, batch_first, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"),
-      in_mut(out3, "out3"), in_mut(out4, "out4"), in_mut(out5, "out5")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4,
-      std::get<4>(all)); out_same(result5, std::get<5>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(hx,
+      hx_len) && unrecorded(params,
+      params_len) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3) && unrecorded(out4) && unrecorded(out5), c10::autograd_dispatch_keyset); auto all = at::_ops::_lstm_mps_out::call(in(input, "input"), in_list(hx, hx_len, "hx"), in_list(params, params_len, "params"), has_biases, num_layers, dropout, train, bidirectional, batch_first, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4"), in_mut(out5, "out5")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4, std::get<4>(all)); out_same(result5, std::get<5>(all)); });
 }
 
 const char *Lt(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lt_Tensor::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::lt_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Lt(void *p) {
@@ -892,8 +893,9 @@ const char *thunk_Lt(void *p) {
 }
 
 const char *Lt_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lt__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lt__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Lt_(void *p) {
@@ -903,8 +905,7 @@ const char *thunk_Lt_(void *p) {
 }
 
 const char *LtOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lt_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::lt_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LtOut(void *p) {
@@ -914,7 +915,8 @@ const char *thunk_LtOut(void *p) {
 }
 
 const char *LtScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::lt_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::lt_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_LtScalar(void *p) {
@@ -926,8 +928,9 @@ const char *thunk_LtScalar(void *p) {
 }
 
 const char *LtScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lt__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lt__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_LtScalar_(void *p) {
@@ -937,8 +940,9 @@ const char *thunk_LtScalar_(void *p) {
 }
 
 const char *LtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::lt_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::lt_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_LtScalarOut(void *p) {
@@ -973,9 +977,7 @@ const char *thunk_LUSolveOut(void *p) {
 
 const char *LUUnpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data, bool unpack_pivots,
     Tensor *P, Tensor *L, Tensor *U) {
-  return guard([&] { auto all = at::_ops::lu_unpack::call(in(LU_data, "LU_data"), in(LU_pivots,
-      "LU_pivots"), unpack_data, unpack_pivots); out(P, std::move(std::get<0>(all))); out(L,
-      std::move(std::get<1>(all))); out(U, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(LU_data) && unrecorded(LU_pivots)); auto all = at::_ops::lu_unpack::call(in(LU_data, "LU_data"), in(LU_pivots, "LU_pivots"), unpack_data, unpack_pivots); out(P, std::move(std::get<0>(all))); out(L, std::move(std::get<1>(all))); out(U, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_LUUnpack(void *p) {
@@ -991,10 +993,7 @@ const char *thunk_LUUnpack(void *p) {
 
 const char *LUUnpackOut(Tensor LU_data, Tensor LU_pivots, bool unpack_data, bool unpack_pivots,
     Tensor P, Tensor L, Tensor U, Tensor *P_result, Tensor *L_result, Tensor *U_result) {
-  return guard([&] { auto all = at::_ops::lu_unpack_out::call(in(LU_data, "LU_data"), in(LU_pivots,
-      "LU_pivots"), unpack_data, unpack_pivots, in_mut(P, "P"), in_mut(L, "L"), in_mut(U,
-      "U")); out_same(P_result, std::get<0>(all)); out_same(L_result,
-      std::get<1>(all)); out_same(U_result, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(LU_data) && unrecorded(LU_pivots) && unrecorded(P) && unrecorded(L) && unrecorded(U), c10::autograd_dispatch_keyset); auto all = at::_ops::lu_unpack_out::call(in(LU_data, "LU_data"), in(LU_pivots, "LU_pivots"), unpack_data, unpack_pivots, in_mut(P, "P"), in_mut(L, "L"), in_mut(U, "U")); out_same(P_result, std::get<0>(all)); out_same(L_result, std::get<1>(all)); out_same(U_result, std::get<2>(all)); });
 }
 
 const char *thunk_LUUnpackOut(void *p) {
@@ -1013,9 +1012,9 @@ const char *_LUWithInfo(Tensor self, bool pivot, bool check_errors, Tensor *LU, 
 
 const char *_MakeDepToken(const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_make_dep_token::call(dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::_make_dep_token::call(dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *_MakeDual(Tensor primal, Tensor tangent, int64_t level, Tensor *result) {
@@ -1024,38 +1023,36 @@ const char *_MakeDual(Tensor primal, Tensor tangent, int64_t level, Tensor *resu
 }
 
 const char *_MakeDualCopy(Tensor primal, Tensor tangent, int64_t level, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_make_dual_copy::call(in(primal, "primal"), in(tangent,
-      "tangent"), level)); });
+  return guard([&] { const BelowAutograd below(unrecorded(primal) && unrecorded(tangent)); out(result, at::_ops::_make_dual_copy::call(in(primal, "primal"), in(tangent, "tangent"), level)); });
 }
 
 const char *_MakeDualCopyOut(Tensor primal, Tensor tangent, int64_t level, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_make_dual_copy_out::call(in(primal, "primal"),
-      in(tangent, "tangent"), level, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(primal) && unrecorded(tangent) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_make_dual_copy_out::call(in(primal, "primal"), in(tangent, "tangent"), level, in_mut(out_, "out_"))); });
 }
 
 const char *_MakePerChannelQuantizedTensor(Tensor self, Tensor scale, Tensor zero_point,
     int64_t axis, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_make_per_channel_quantized_tensor::call(in(self, "self"),
-      in(scale, "scale"), in(zero_point, "zero_point"), axis)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); out(result, at::_ops::_make_per_channel_quantized_tensor::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis)); });
 }
 
 const char *_MakePerChannelQuantizedTensorOut(Tensor self, Tensor scale, Tensor zero_point,
     int64_t axis, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_make_per_channel_quantized_tensor_out::call(in(self,
-      "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_make_per_channel_quantized_tensor_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), axis, in_mut(out_, "out_"))); });
 }
 
 const char *_MakePerTensorQuantizedTensor(Tensor self, double scale, int64_t zero_point,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_make_per_tensor_quantized_tensor::call(in(self, "self"),
-      scale, zero_point)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_make_per_tensor_quantized_tensor::call(in(self, "self"), scale, zero_point)); });
 }
 
 const char *_MakePerTensorQuantizedTensorOut(Tensor self, double scale, int64_t zero_point,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_make_per_tensor_quantized_tensor_out::call(in(self,
-      "self"), scale, zero_point, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_make_per_tensor_quantized_tensor_out::call(in(self, "self"), scale, zero_point,
+      in_mut(out_, "out_"))); });
 }
 
 const char *MarginRankingLoss(Tensor input1, Tensor input2, Tensor target, double margin,
@@ -1074,8 +1071,8 @@ const char *thunk_MarginRankingLoss(void *p) {
 }
 
 const char *MaskedFill(Tensor self, Tensor mask, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::masked_fill_Scalar::call(in(self, "self"), in(mask,
-      "mask"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask)); out(result,
+      at::_ops::masked_fill_Scalar::call(in(self, "self"), in(mask, "mask"), scalar(value))); });
 }
 
 const char *thunk_MaskedFill(void *p) {
@@ -1087,8 +1084,10 @@ const char *thunk_MaskedFill(void *p) {
 }
 
 const char *MaskedFill_(Tensor self, Tensor mask, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_fill__Scalar::call(in_mut(self, "self"),
-      in(mask, "mask"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::masked_fill__Scalar::call(in_mut(self, "self"), in(mask, "mask"),
+      scalar(value))); });
 }
 
 const char *thunk_MaskedFill_(void *p) {
@@ -1098,8 +1097,7 @@ const char *thunk_MaskedFill_(void *p) {
 }
 
 const char *MaskedFillOut(Tensor self, Tensor mask, Scalar value, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_fill_Scalar_out::call(in(self, "self"),
-      in(mask, "mask"), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::masked_fill_Scalar_out::call(in(self, "self"), in(mask, "mask"), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaskedFillOut(void *p) {
@@ -1109,8 +1107,7 @@ const char *thunk_MaskedFillOut(void *p) {
 }
 
 const char *MaskedFillTensor(Tensor self, Tensor mask, Tensor value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::masked_fill_Tensor::call(in(self, "self"), in(mask,
-      "mask"), in(value, "value"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(value)); out(result, at::_ops::masked_fill_Tensor::call(in(self, "self"), in(mask, "mask"), in(value, "value"))); });
 }
 
 const char *thunk_MaskedFillTensor(void *p) {
@@ -1122,8 +1119,7 @@ const char *thunk_MaskedFillTensor(void *p) {
 }
 
 const char *MaskedFillTensor_(Tensor self, Tensor mask, Tensor value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_fill__Tensor::call(in_mut(self, "self"),
-      in(mask, "mask"), in(value, "value"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(value), c10::autograd_dispatch_keyset); out_same(result, at::_ops::masked_fill__Tensor::call(in_mut(self, "self"), in(mask, "mask"), in(value, "value"))); });
 }
 
 const char *thunk_MaskedFillTensor_(void *p) {
@@ -1134,8 +1130,7 @@ const char *thunk_MaskedFillTensor_(void *p) {
 
 const char *MaskedFillTensorOut(Tensor self, Tensor mask, Tensor value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_fill_Tensor_out::call(in(self, "self"),
-      in(mask, "mask"), in(value, "value"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(value) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::masked_fill_Tensor_out::call(in(self, "self"), in(mask, "mask"), in(value, "value"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaskedFillTensorOut(void *p) {
@@ -1145,18 +1140,16 @@ const char *thunk_MaskedFillTensorOut(void *p) {
 }
 
 const char *_MaskedScale(Tensor self, Tensor mask, double scale, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_masked_scale::call(in(self, "self"), in(mask, "mask"),
-      scale)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask)); out(result,
+      at::_ops::_masked_scale::call(in(self, "self"), in(mask, "mask"), scale)); });
 }
 
 const char *_MaskedScaleOut(Tensor self, Tensor mask, double scale, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_masked_scale_out::call(in(self, "self"), in(mask,
-      "mask"), scale, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_masked_scale_out::call(in(self, "self"), in(mask, "mask"), scale, in_mut(out_, "out_"))); });
 }
 
 const char *MaskedScatter(Tensor self, Tensor mask, Tensor source, Tensor *result) {
-  return guard([&] { out(result, at::_ops::masked_scatter::call(in(self, "self"), in(mask, "mask"),
-      in(source, "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(source)); out(result, at::_ops::masked_scatter::call(in(self, "self"), in(mask, "mask"), in(source, "source"))); });
 }
 
 const char *thunk_MaskedScatter(void *p) {
@@ -1168,8 +1161,7 @@ const char *thunk_MaskedScatter(void *p) {
 }
 
 const char *MaskedScatter_(Tensor self, Tensor mask, Tensor source, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_scatter_::call(in_mut(self, "self"), in(mask,
-      "mask"), in(source, "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(source), c10::autograd_dispatch_keyset); out_same(result, at::_ops::masked_scatter_::call(in_mut(self, "self"), in(mask, "mask"), in(source, "source"))); });
 }
 
 const char *thunk_MaskedScatter_(void *p) {
@@ -1180,8 +1172,7 @@ const char *thunk_MaskedScatter_(void *p) {
 
 const char *MaskedScatterBackward(Tensor grad_output, Tensor mask, const int64_t *sizes,
     int64_t sizes_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::masked_scatter_backward::call(in(grad_output,
-      "grad_output"), in(mask, "mask"), symints(sizes, sizes_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(mask)); out(result, at::_ops::masked_scatter_backward::call(in(grad_output, "grad_output"), in(mask, "mask"), symints(sizes, sizes_len))); });
 }
 
 const char *thunk_MaskedScatterBackward(void *p) {
@@ -1194,8 +1185,7 @@ const char *thunk_MaskedScatterBackward(void *p) {
 }
 
 const char *MaskedScatterOut(Tensor self, Tensor mask, Tensor source, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_scatter_out::call(in(self, "self"), in(mask,
-      "mask"), in(source, "source"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(source) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::masked_scatter_out::call(in(self, "self"), in(mask, "mask"), in(source, "source"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaskedScatterOut(void *p) {
@@ -1205,8 +1195,8 @@ const char *thunk_MaskedScatterOut(void *p) {
 }
 
 const char *MaskedSelect(Tensor self, Tensor mask, Tensor *result) {
-  return guard([&] { out(result, at::_ops::masked_select::call(in(self, "self"), in(mask,
-      "mask"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask)); out(result,
+      at::_ops::masked_select::call(in(self, "self"), in(mask, "mask"))); });
 }
 
 const char *thunk_MaskedSelect(void *p) {
@@ -1231,8 +1221,7 @@ const char *thunk_MaskedSelectBackward(void *p) {
 }
 
 const char *MaskedSelectOut(Tensor self, Tensor mask, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::masked_select_out::call(in(self, "self"), in(mask,
-      "mask"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::masked_select_out::call(in(self, "self"), in(mask, "mask"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaskedSelectOut(void *p) {
@@ -1243,26 +1232,24 @@ const char *thunk_MaskedSelectOut(void *p) {
 
 const char *_MaskedSoftmax(Tensor self, Tensor mask, const int64_t *dim, const int64_t *mask_type,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_masked_softmax::call(in(self, "self"), in(mask, "mask"),
-      opt(dim), opt(mask_type))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask)); out(result,
+      at::_ops::_masked_softmax::call(in(self, "self"), in(mask, "mask"), opt(dim),
+      opt(mask_type))); });
 }
 
 const char *_MaskedSoftmaxBackward(Tensor grad_output, Tensor output, Tensor mask,
     const int64_t *dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_masked_softmax_backward::call(in(grad_output,
-      "grad_output"), in(output, "output"), in(mask, "mask"), opt(dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(mask)); out(result, at::_ops::_masked_softmax_backward::call(in(grad_output, "grad_output"), in(output, "output"), in(mask, "mask"), opt(dim))); });
 }
 
 const char *_MaskedSoftmaxBackwardOut(Tensor grad_output, Tensor output, Tensor mask,
     const int64_t *dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_masked_softmax_backward_out::call(in(grad_output,
-      "grad_output"), in(output, "output"), in(mask, "mask"), opt(dim), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_masked_softmax_backward_out::call(in(grad_output, "grad_output"), in(output, "output"), in(mask, "mask"), opt(dim), in_mut(out_, "out_"))); });
 }
 
 const char *_MaskedSoftmaxOut(Tensor self, Tensor mask, const int64_t *dim,
     const int64_t *mask_type, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_masked_softmax_out::call(in(self, "self"), in(mask,
-      "mask"), opt(dim), opt(mask_type), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_masked_softmax_out::call(in(self, "self"), in(mask, "mask"), opt(dim), opt(mask_type), in_mut(out_, "out_"))); });
 }
 
 const char *MatMul(Tensor self, Tensor other, Tensor *result) {
@@ -1279,9 +1266,7 @@ const char *thunk_MatMul(void *p) {
 
 const char *MatMulBackward(Tensor grad, Tensor self, Tensor other, const bool *mask,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::matmul_backward::call(in(grad, "grad"), in(self, "self"),
-      in(other, "other"), bools<2>(mask, "mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self) && unrecorded(other)); auto all = at::_ops::matmul_backward::call(in(grad, "grad"), in(self, "self"), in(other, "other"), bools<2>(mask, "mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MatMulBackward(void *p) {
@@ -1296,9 +1281,7 @@ const char *thunk_MatMulBackward(void *p) {
 
 const char *MatMulBackwardOut(Tensor grad, Tensor self, Tensor other, const bool *mask,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::matmul_backward_out::call(in(grad, "grad"), in(self,
-      "self"), in(other, "other"), bools<2>(mask, "mask"), in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self) && unrecorded(other) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::matmul_backward_out::call(in(grad, "grad"), in(self, "self"), in(other, "other"), bools<2>(mask, "mask"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MatMulBackwardOut(void *p) {
@@ -1379,7 +1362,8 @@ const char *thunk_MatrixPowerOut(void *p) {
 }
 
 const char *Max(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::max::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::max::call(in(self, "self"))); });
 }
 
 const char *thunk_Max(void *p) {
@@ -1391,8 +1375,7 @@ const char *thunk_Max(void *p) {
 }
 
 const char *MaxDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::max_dim::call(in(self, "self"), dim, keepdim); out(values,
-      std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::max_dim::call(in(self, "self"), dim, keepdim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MaxDim(void *p) {
@@ -1407,9 +1390,7 @@ const char *thunk_MaxDim(void *p) {
 
 const char *MaxDimOut(Tensor self, int64_t dim, bool keepdim, Tensor max, Tensor max_values,
     Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::max_dim_max::call(in(self, "self"), dim, keepdim,
-      in_mut(max, "max"), in_mut(max_values, "max_values")); out_same(values,
-      std::get<0>(all)); out_same(indices, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(max) && unrecorded(max_values), c10::autograd_dispatch_keyset); auto all = at::_ops::max_dim_max::call(in(self, "self"), dim, keepdim, in_mut(max, "max"), in_mut(max_values, "max_values")); out_same(values, std::get<0>(all)); out_same(indices, std::get<1>(all)); });
 }
 
 const char *thunk_MaxDimOut(void *p) {
@@ -1419,7 +1400,8 @@ const char *thunk_MaxDimOut(void *p) {
 }
 
 const char *Maximum(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::maximum::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::maximum::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Maximum(void *p) {
@@ -1431,8 +1413,7 @@ const char *thunk_Maximum(void *p) {
 }
 
 const char *MaximumOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::maximum_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::maximum_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaximumOut(void *p) {
@@ -1465,8 +1446,9 @@ const char *thunk_MaxOtherOut(void *p) {
 }
 
 const char *MaxOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::max_unary_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::max_unary_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaxOut(void *p) {
@@ -1536,9 +1518,7 @@ const char *MaxPool2dBackward(Tensor grad_output, Tensor self, const int64_t *ke
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::max_pool2d_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
-      padding_len), ints(dilation, dilation_len), ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::max_pool2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode)); });
 }
 
 const char *thunk_MaxPool2dBackward(void *p) {
@@ -1555,10 +1535,7 @@ const char *MaxPool2dBackwardOut(Tensor grad_output, Tensor self, const int64_t 
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::max_pool2d_backward_out::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
-      stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::max_pool2d_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaxPool2dBackwardOut(void *p) {
@@ -1573,10 +1550,7 @@ const char *MaxPool2dWithIndices(Tensor self, const int64_t *kernel_size, int64_
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::max_pool2d_with_indices::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::max_pool2d_with_indices::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MaxPool2dWithIndices(void *p) {
@@ -1594,10 +1568,7 @@ const char *MaxPool2dWithIndicesBackward(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor indices, Tensor *result) {
-  return guard([&] { out(result, at::_ops::max_pool2d_with_indices_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
-      stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in(indices,
-      "indices"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices)); out(result, at::_ops::max_pool2d_with_indices_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in(indices, "indices"))); });
 }
 
 const char *thunk_MaxPool2dWithIndicesBackward(void *p) {
@@ -1614,11 +1585,7 @@ const char *MaxPool2dWithIndicesBackwardGradInput(Tensor grad_output, Tensor sel
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor indices, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::max_pool2d_with_indices_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
-      padding_len), ints(dilation, dilation_len), ceil_mode, in(indices, "indices"),
-      in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::max_pool2d_with_indices_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_MaxPool2dWithIndicesBackwardGradInput(void *p) {
@@ -1633,10 +1600,7 @@ const char *MaxPool2dWithIndicesOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor indices, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::max_pool2d_with_indices_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"), in_mut(indices,
-      "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::max_pool2d_with_indices_out::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"), in_mut(indices, "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MaxPool2dWithIndicesOut(void *p) {
@@ -1669,10 +1633,7 @@ const char *MaxPool3dWithIndices(Tensor self, const int64_t *kernel_size, int64_
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::max_pool3d_with_indices::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::max_pool3d_with_indices::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MaxPool3dWithIndices(void *p) {
@@ -1690,10 +1651,7 @@ const char *MaxPool3dWithIndicesBackward(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor indices, Tensor *result) {
-  return guard([&] { out(result, at::_ops::max_pool3d_with_indices_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride,
-      stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in(indices,
-      "indices"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices)); out(result, at::_ops::max_pool3d_with_indices_backward::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in(indices, "indices"))); });
 }
 
 const char *thunk_MaxPool3dWithIndicesBackward(void *p) {
@@ -1710,11 +1668,7 @@ const char *MaxPool3dWithIndicesBackwardGradInput(Tensor grad_output, Tensor sel
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor indices, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::max_pool3d_with_indices_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding,
-      padding_len), ints(dilation, dilation_len), ceil_mode, in(indices, "indices"),
-      in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(indices) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::max_pool3d_with_indices_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in(indices, "indices"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_MaxPool3dWithIndicesBackwardGradInput(void *p) {
@@ -1729,10 +1683,7 @@ const char *MaxPool3dWithIndicesOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor indices, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::max_pool3d_with_indices_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"), in_mut(indices,
-      "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::max_pool3d_with_indices_out::call(in(self, "self"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"), in_mut(indices, "indices")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MaxPool3dWithIndicesOut(void *p) {
@@ -1745,8 +1696,9 @@ const char *thunk_MaxPool3dWithIndicesOut(void *p) {
 
 const char *MaxUnpool2d(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::max_unpool2d::call(in(self, "self"), in(indices,
-      "indices"), symints(output_size, output_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices)); out(result,
+      at::_ops::max_unpool2d::call(in(self, "self"), in(indices, "indices"), symints(output_size,
+      output_size_len))); });
 }
 
 const char *thunk_MaxUnpool2d(void *p) {
@@ -1760,8 +1712,7 @@ const char *thunk_MaxUnpool2d(void *p) {
 
 const char *MaxUnpool2dOut(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::max_unpool2d_out::call(in(self, "self"), in(indices,
-      "indices"), symints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::max_unpool2d_out::call(in(self, "self"), in(indices, "indices"), symints(output_size, output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaxUnpool2dOut(void *p) {
@@ -1773,9 +1724,9 @@ const char *thunk_MaxUnpool2dOut(void *p) {
 const char *MaxUnpool3d(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::max_unpool3d::call(in(self, "self"), in(indices,
-      "indices"), symints(output_size, output_size_len), ints(stride, stride_len), ints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices)); out(result,
+      at::_ops::max_unpool3d::call(in(self, "self"), in(indices, "indices"), symints(output_size,
+      output_size_len), ints(stride, stride_len), ints(padding, padding_len))); });
 }
 
 const char *thunk_MaxUnpool3d(void *p) {
@@ -1790,9 +1741,7 @@ const char *thunk_MaxUnpool3d(void *p) {
 const char *MaxUnpool3dOut(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::max_unpool3d_out::call(in(self, "self"), in(indices,
-      "indices"), symints(output_size, output_size_len), ints(stride, stride_len), ints(padding,
-      padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::max_unpool3d_out::call(in(self, "self"), in(indices, "indices"), symints(output_size, output_size_len), ints(stride, stride_len), ints(padding, padding_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MaxUnpool3dOut(void *p) {
@@ -1803,7 +1752,8 @@ const char *thunk_MaxUnpool3dOut(void *p) {
 }
 
 const char *Mean(Tensor self, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mean::call(in(self, "self"), dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mean::call(in(self, "self"), dtype_opt(dtype_))); });
 }
 
 const char *thunk_Mean(void *p) {
@@ -1816,8 +1766,9 @@ const char *thunk_Mean(void *p) {
 
 const char *MeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mean_dim::call(in(self, "self"), ints_opt(dim, dim_len),
-      keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mean_dim::call(in(self, "self"), ints_opt(dim, dim_len), keepdim,
+      dtype_opt(dtype_))); });
 }
 
 const char *thunk_MeanDim(void *p) {
@@ -1831,8 +1782,9 @@ const char *thunk_MeanDim(void *p) {
 
 const char *MeanDimOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mean_out::call(in(self, "self"), ints_opt(dim,
-      dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mean_out::call(in(self, "self"),
+      ints_opt(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MeanDimOut(void *p) {
@@ -1843,8 +1795,9 @@ const char *thunk_MeanDimOut(void *p) {
 }
 
 const char *MeanOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mean_dtype_out::call(in(self, "self"),
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mean_dtype_out::call(in(self,
+      "self"), dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MeanOut(void *p) {
@@ -1854,7 +1807,8 @@ const char *thunk_MeanOut(void *p) {
 }
 
 const char *Median(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::median::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::median::call(in(self, "self"))); });
 }
 
 const char *thunk_Median(void *p) {
@@ -1866,9 +1820,7 @@ const char *thunk_Median(void *p) {
 }
 
 const char *MedianDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::median_dim::call(in(self, "self"), dim,
-      keepdim); out(values, std::move(std::get<0>(all))); out(indices,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::median_dim::call(in(self, "self"), dim, keepdim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MedianDim(void *p) {
@@ -1883,9 +1835,7 @@ const char *thunk_MedianDim(void *p) {
 
 const char *MedianDimValues(Tensor self, int64_t dim, bool keepdim, Tensor values, Tensor indices,
     Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::median_dim_values::call(in(self, "self"), dim, keepdim,
-      in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::median_dim_values::call(in(self, "self"), dim, keepdim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_MedianDimValues(void *p) {
@@ -1895,8 +1845,9 @@ const char *thunk_MedianDimValues(void *p) {
 }
 
 const char *MedianOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::median_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::median_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MedianOut(void *p) {
@@ -1951,7 +1902,8 @@ const char *thunk_MH(void *p) {
 }
 
 const char *Min(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::min::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::min::call(in(self, "self"))); });
 }
 
 const char *thunk_Min(void *p) {
@@ -1963,8 +1915,7 @@ const char *thunk_Min(void *p) {
 }
 
 const char *MinDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::min_dim::call(in(self, "self"), dim, keepdim); out(values,
-      std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::min_dim::call(in(self, "self"), dim, keepdim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MinDim(void *p) {
@@ -1979,9 +1930,7 @@ const char *thunk_MinDim(void *p) {
 
 const char *MinDimOut(Tensor self, int64_t dim, bool keepdim, Tensor min, Tensor min_indices,
     Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::min_dim_min::call(in(self, "self"), dim, keepdim,
-      in_mut(min, "min"), in_mut(min_indices, "min_indices")); out_same(values,
-      std::get<0>(all)); out_same(indices, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(min) && unrecorded(min_indices), c10::autograd_dispatch_keyset); auto all = at::_ops::min_dim_min::call(in(self, "self"), dim, keepdim, in_mut(min, "min"), in_mut(min_indices, "min_indices")); out_same(values, std::get<0>(all)); out_same(indices, std::get<1>(all)); });
 }
 
 const char *thunk_MinDimOut(void *p) {
@@ -1991,7 +1940,8 @@ const char *thunk_MinDimOut(void *p) {
 }
 
 const char *Minimum(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::minimum::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::minimum::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Minimum(void *p) {
@@ -2003,8 +1953,7 @@ const char *thunk_Minimum(void *p) {
 }
 
 const char *MinimumOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::minimum_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::minimum_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MinimumOut(void *p) {
@@ -2037,8 +1986,9 @@ const char *thunk_MinOtherOut(void *p) {
 }
 
 const char *MinOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::min_unary_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::min_unary_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MinOut(void *p) {
@@ -2050,10 +2000,7 @@ const char *thunk_MinOut(void *p) {
 const char *MIOpenBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double exponential_average_factor, double epsilon,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::miopen_batch_norm::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training,
-      exponential_average_factor, epsilon); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::miopen_batch_norm::call(in(input, "input"), in(weight, "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, exponential_average_factor, epsilon); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_MIOpenBatchNorm(void *p) {
@@ -2071,11 +2018,7 @@ const char *thunk_MIOpenBatchNorm(void *p) {
 const char *MIOpenBatchNormBackward(Tensor input, Tensor grad_output, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_var, double epsilon,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::miopen_batch_norm_backward::call(in(input, "input"),
-      in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean),
-      in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_var)); auto all = at::_ops::miopen_batch_norm_backward::call(in(input, "input"), in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_MIOpenBatchNormBackward(void *p) {
@@ -2093,12 +2036,7 @@ const char *thunk_MIOpenBatchNormBackward(void *p) {
 const char *MIOpenBatchNormBackwardOut(Tensor input, Tensor grad_output, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_var, double epsilon,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::miopen_batch_norm_backward_out::call(in(input, "input"),
-      in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean),
-      in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon, in_mut(out0, "out0"),
-      in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_var) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::miopen_batch_norm_backward_out::call(in(input, "input"), in(grad_output, "grad_output"), in(weight, "weight"), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_var), epsilon, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_MIOpenBatchNormBackwardOut(void *p) {
@@ -2112,11 +2050,7 @@ const char *thunk_MIOpenBatchNormBackwardOut(void *p) {
 const char *MIOpenBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double exponential_average_factor, double epsilon,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::miopen_batch_norm_out::call(in(input, "input"), in(weight,
-      "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training,
-      exponential_average_factor, epsilon, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::miopen_batch_norm_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, exponential_average_factor, epsilon, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_MIOpenBatchNormOut(void *p) {
@@ -2130,9 +2064,7 @@ const char *thunk_MIOpenBatchNormOut(void *p) {
 const char *MIOpenConvolution(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, Tensor *result) {
-  return guard([&] { out(result, at::_ops::miopen_convolution::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len),
-      symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::miopen_convolution::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic)); });
 }
 
 const char *thunk_MIOpenConvolution(void *p) {
@@ -2149,10 +2081,7 @@ const char *MIOpenConvolutionAddReLU(Tensor self, Tensor weight, Tensor z, const
     Tensor bias, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, int64_t groups,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::miopen_convolution_add_relu::call(in(self, "self"),
-      in(weight, "weight"), in(z, "z"), scalar_opt(alpha), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len),
-      c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(z) && unrecorded(bias)); out(result, at::_ops::miopen_convolution_add_relu::call(in(self, "self"), in(weight, "weight"), in(z, "z"), scalar_opt(alpha), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_MIOpenConvolutionAddReLU(void *p) {
@@ -2169,10 +2098,7 @@ const char *MIOpenConvolutionOut(Tensor self, Tensor weight, Tensor bias, const 
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::miopen_convolution_out::call(in(self, "self"),
-      in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::miopen_convolution_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MIOpenConvolutionOut(void *p) {
@@ -2186,9 +2112,7 @@ const char *thunk_MIOpenConvolutionOut(void *p) {
 const char *MIOpenConvolutionReLU(Tensor self, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::miopen_convolution_relu::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len),
-      symints(dilation, dilation_len), c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::miopen_convolution_relu::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_MIOpenConvolutionReLU(void *p) {
@@ -2204,10 +2128,7 @@ const char *MIOpenConvolutionTranspose(Tensor self, Tensor weight, Tensor bias,
     const int64_t *padding, int64_t padding_len, const int64_t *output_padding,
     int64_t output_padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, Tensor *result) {
-  return guard([&] { out(result, at::_ops::miopen_convolution_transpose::call(in(self, "self"),
-      in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(output_padding,
-      output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), benchmark, deterministic)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::miopen_convolution_transpose::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic)); });
 }
 
 const char *thunk_MIOpenConvolutionTranspose(void *p) {
@@ -2225,10 +2146,7 @@ const char *MIOpenConvolutionTransposeOut(Tensor self, Tensor weight, Tensor bia
     int64_t output_padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::miopen_convolution_transpose_out::call(in(self,
-      "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len),
-      symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation,
-      dilation_len), c10::SymInt(groups), benchmark, deterministic, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::miopen_convolution_transpose_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MIOpenConvolutionTransposeOut(void *p) {
@@ -2242,10 +2160,7 @@ const char *thunk_MIOpenConvolutionTransposeOut(void *p) {
 const char *MIOpenCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool deterministic, bool zero_infinity, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::miopen_ctc_loss::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths,
-      target_lengths_len), blank, deterministic, zero_infinity); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets)); auto all = at::_ops::miopen_ctc_loss::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank, deterministic, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MIOpenCTCLoss(void *p) {
@@ -2263,10 +2178,7 @@ const char *MIOpenCTCLossOut(Tensor log_probs, Tensor targets, const int64_t *in
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool deterministic, bool zero_infinity, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::miopen_ctc_loss_out::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths,
-      target_lengths_len), blank, deterministic, zero_infinity, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::miopen_ctc_loss_out::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank, deterministic, zero_infinity, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MIOpenCTCLossOut(void *p) {
@@ -2280,10 +2192,7 @@ const char *thunk_MIOpenCTCLossOut(void *p) {
 const char *MIOpenCTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, bool deterministic, bool zero_infinity, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::miopen_ctc_loss_Tensor::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths,
-      "target_lengths"), blank, deterministic, zero_infinity); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths)); auto all = at::_ops::miopen_ctc_loss_Tensor::call(in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), blank, deterministic, zero_infinity); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MIOpenCTCLossTensor(void *p) {
@@ -2301,10 +2210,7 @@ const char *MIOpenDepthwiseConvolution(Tensor self, Tensor weight, Tensor bias,
     const int64_t *padding, int64_t padding_len, const int64_t *stride, int64_t stride_len,
     const int64_t *dilation, int64_t dilation_len, int64_t groups, bool benchmark,
     bool deterministic, Tensor *result) {
-  return guard([&] { out(result, at::_ops::miopen_depthwise_convolution::call(in(self, "self"),
-      in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark,
-      deterministic)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::miopen_depthwise_convolution::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic)); });
 }
 
 const char *thunk_MIOpenDepthwiseConvolution(void *p) {
@@ -2321,10 +2227,7 @@ const char *MIOpenDepthwiseConvolutionOut(Tensor self, Tensor weight, Tensor bia
     const int64_t *padding, int64_t padding_len, const int64_t *stride, int64_t stride_len,
     const int64_t *dilation, int64_t dilation_len, int64_t groups, bool benchmark,
     bool deterministic, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::miopen_depthwise_convolution_out::call(in(self,
-      "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::miopen_depthwise_convolution_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), benchmark, deterministic, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MIOpenDepthwiseConvolutionOut(void *p) {
@@ -2340,12 +2243,8 @@ const char *MIOpenRNN(Tensor input, const Tensor *weight, int64_t weight_len,
     int64_t num_layers, bool batch_first, double dropout, bool train, bool bidirectional,
     const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4) {
-  return guard([&] { auto all = at::_ops::miopen_rnn::call(in(input, "input"), in_list(weight,
-      weight_len, "weight"), weight_stride0, in(hx, "hx"), in_opt(cx), mode, hidden_size,
-      num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes, batch_sizes_len),
-      in_opt(dropout_state)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3,
-      std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(hx) && unrecorded(cx) && unrecorded(dropout_state)); auto all = at::_ops::miopen_rnn::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in(hx, "hx"), in_opt(cx), mode, hidden_size, num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes, batch_sizes_len), in_opt(dropout_state)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); });
 }
 
 const char *thunk_MIOpenRNN(void *p) {
@@ -2370,14 +2269,8 @@ const char *MIOpenRNNBackward(Tensor input, const Tensor *weight, int64_t weight
     const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state, Tensor reserve,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2, Tensor **result3,
     int64_t *result3_len) {
-  return guard([&] { auto all = at::_ops::miopen_rnn_backward::call(in(input, "input"),
-      in_list(weight, weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx,
-      "hx"), in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy),
-      in_opt(grad_cy), mode, hidden_size, num_layers, batch_first, dropout, train, bidirectional,
-      ints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in(reserve, "reserve"),
-      bools<4>(output_mask, "output_mask")); out_list(result3, result3_len,
-      std::move(std::get<3>(all))); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(weight_buf) && unrecorded(hx) && unrecorded(cx) && unrecorded(output) && unrecorded(grad_output) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(dropout_state) && unrecorded(reserve)); auto all = at::_ops::miopen_rnn_backward::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx, "hx"), in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), mode, hidden_size, num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in(reserve, "reserve"), bools<4>(output_mask, "output_mask")); out_list(result3, result3_len, std::move(std::get<3>(all))); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_MIOpenRNNBackward(void *p) {
@@ -2404,13 +2297,8 @@ const char *MIOpenRNNBackwardOut(Tensor input, const Tensor *weight, int64_t wei
     const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state, Tensor reserve,
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, const Tensor *out3,
     int64_t out3_len) {
-  return guard([&] { at::_ops::miopen_rnn_backward_out::call(in(input, "input"), in_list(weight,
-      weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx, "hx"),
-      in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy),
-      mode, hidden_size, num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes,
-      batch_sizes_len), in_opt(dropout_state), in(reserve, "reserve"), bools<4>(output_mask,
-      "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"),
-      in_list(out3, out3_len, "out3")); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(weight_buf) && unrecorded(hx) && unrecorded(cx) && unrecorded(output) && unrecorded(grad_output) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(dropout_state) && unrecorded(reserve) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3, out3_len), c10::autograd_dispatch_keyset); at::_ops::miopen_rnn_backward_out::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in(weight_buf, "weight_buf"), in(hx, "hx"), in_opt(cx), in(output, "output"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), mode, hidden_size, num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in(reserve, "reserve"), bools<4>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_list(out3, out3_len, "out3")); });
 }
 
 const char *thunk_MIOpenRNNBackwardOut(void *p) {
@@ -2429,14 +2317,8 @@ const char *MIOpenRNNOut(Tensor input, const Tensor *weight, int64_t weight_len,
     const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state, Tensor out0,
     Tensor out1, Tensor out2, Tensor out3, Tensor out4, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3, Tensor *result4) {
-  return guard([&] { auto all = at::_ops::miopen_rnn_out::call(in(input, "input"), in_list(weight,
-      weight_len, "weight"), weight_stride0, in(hx, "hx"), in_opt(cx), mode, hidden_size,
-      num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes, batch_sizes_len),
-      in_opt(dropout_state), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"),
-      in_mut(out3, "out3"), in_mut(out4, "out4")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4,
-      std::get<4>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight,
+      weight_len) && unrecorded(hx) && unrecorded(cx) && unrecorded(dropout_state) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3) && unrecorded(out4), c10::autograd_dispatch_keyset); auto all = at::_ops::miopen_rnn_out::call(in(input, "input"), in_list(weight, weight_len, "weight"), weight_stride0, in(hx, "hx"), in_opt(cx), mode, hidden_size, num_layers, batch_first, dropout, train, bidirectional, ints(batch_sizes, batch_sizes_len), in_opt(dropout_state), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4, std::get<4>(all)); });
 }
 
 const char *thunk_MIOpenRNNOut(void *p) {
@@ -2449,7 +2331,8 @@ const char *thunk_MIOpenRNNOut(void *p) {
 }
 
 const char *Mish(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mish::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mish::call(in(self, "self"))); });
 }
 
 const char *thunk_Mish(void *p) {
@@ -2461,7 +2344,9 @@ const char *thunk_Mish(void *p) {
 }
 
 const char *Mish_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mish_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mish_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Mish_(void *p) {
@@ -2484,8 +2369,9 @@ const char *thunk_MishBackward(void *p) {
 }
 
 const char *MishOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mish_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mish_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MishOut(void *p) {
@@ -2496,14 +2382,14 @@ const char *thunk_MishOut(void *p) {
 
 const char *_MixedDTypesLinear(Tensor input, Tensor weight, Tensor scale, Tensor bias,
     const char *activation, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_mixed_dtypes_linear::call(in(input, "input"), in(weight,
-      "weight"), in(scale, "scale"), in_opt(bias), str_opt(activation))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(scale) && unrecorded(bias)); out(result, at::_ops::_mixed_dtypes_linear::call(in(input, "input"), in(weight, "weight"), in(scale, "scale"), in_opt(bias), str_opt(activation))); });
 }
 
 const char *MKLDNNAdaptiveAvgPool2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_adaptive_avg_pool2d::call(in(self, "self"),
-      ints(output_size, output_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mkldnn_adaptive_avg_pool2d::call(in(self, "self"), ints(output_size,
+      output_size_len))); });
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2d(void *p) {
@@ -2516,8 +2402,7 @@ const char *thunk_MKLDNNAdaptiveAvgPool2d(void *p) {
 }
 
 const char *MKLDNNAdaptiveAvgPool2dBackward(Tensor grad_output, Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_adaptive_avg_pool2d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::mkldnn_adaptive_avg_pool2d_backward::call(in(grad_output, "grad_output"), in(self, "self"))); });
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2dBackward(void *p) {
@@ -2530,9 +2415,7 @@ const char *thunk_MKLDNNAdaptiveAvgPool2dBackward(void *p) {
 
 const char *MKLDNNAdaptiveAvgPool2dBackwardOut(Tensor grad_output, Tensor self, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::mkldnn_adaptive_avg_pool2d_backward_out::call(in(grad_output, "grad_output"),
-      in(self, "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mkldnn_adaptive_avg_pool2d_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2dBackwardOut(void *p) {
@@ -2543,8 +2426,10 @@ const char *thunk_MKLDNNAdaptiveAvgPool2dBackwardOut(void *p) {
 
 const char *MKLDNNAdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_adaptive_avg_pool2d_out::call(in(self,
-      "self"), ints(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::mkldnn_adaptive_avg_pool2d_out::call(in(self, "self"), ints(output_size,
+      output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2dOut(void *p) {
@@ -2556,9 +2441,7 @@ const char *thunk_MKLDNNAdaptiveAvgPool2dOut(void *p) {
 const char *MKLDNNConvolution(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_convolution::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len),
-      symints(dilation, dilation_len), c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::mkldnn_convolution::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *thunk_MKLDNNConvolution(void *p) {
@@ -2573,9 +2456,7 @@ const char *thunk_MKLDNNConvolution(void *p) {
 const char *MKLDNNConvolutionOut(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_convolution_out::call(in(self, "self"),
-      in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mkldnn_convolution_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNConvolutionOut(void *p) {
@@ -2586,8 +2467,7 @@ const char *thunk_MKLDNNConvolutionOut(void *p) {
 }
 
 const char *MKLDNNLinear(Tensor self, Tensor weight, Tensor bias, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_linear::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::mkldnn_linear::call(in(self, "self"), in(weight, "weight"), in_opt(bias))); });
 }
 
 const char *thunk_MKLDNNLinear(void *p) {
@@ -2600,10 +2480,7 @@ const char *thunk_MKLDNNLinear(void *p) {
 
 const char *MKLDNNLinearBackward(Tensor self, Tensor grad_output, Tensor weight,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::mkldnn_linear_backward::call(in(self, "self"),
-      in(grad_output, "grad_output"), in(weight, "weight"), bools<3>(output_mask,
-      "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight)); auto all = at::_ops::mkldnn_linear_backward::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_MKLDNNLinearBackward(void *p) {
@@ -2619,8 +2496,7 @@ const char *thunk_MKLDNNLinearBackward(void *p) {
 
 const char *MKLDNNLinearBackwardInput(const int64_t *input_size, int64_t input_size_len,
     Tensor grad_output, Tensor weight, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_linear_backward_input::call(ints(input_size,
-      input_size_len), in(grad_output, "grad_output"), in(weight, "weight"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(weight)); out(result, at::_ops::mkldnn_linear_backward_input::call(ints(input_size, input_size_len), in(grad_output, "grad_output"), in(weight, "weight"))); });
 }
 
 const char *thunk_MKLDNNLinearBackwardInput(void *p) {
@@ -2634,9 +2510,7 @@ const char *thunk_MKLDNNLinearBackwardInput(void *p) {
 
 const char *MKLDNNLinearBackwardInputOut(const int64_t *input_size, int64_t input_size_len,
     Tensor grad_output, Tensor weight, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::mkldnn_linear_backward_input_out::call(ints(input_size, input_size_len),
-      in(grad_output, "grad_output"), in(weight, "weight"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mkldnn_linear_backward_input_out::call(ints(input_size, input_size_len), in(grad_output, "grad_output"), in(weight, "weight"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNLinearBackwardInputOut(void *p) {
@@ -2649,11 +2523,7 @@ const char *thunk_MKLDNNLinearBackwardInputOut(void *p) {
 const char *MKLDNNLinearBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::mkldnn_linear_backward_out::call(in(self, "self"),
-      in(grad_output, "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask"),
-      in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::mkldnn_linear_backward_out::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_MKLDNNLinearBackwardOut(void *p) {
@@ -2665,9 +2535,7 @@ const char *thunk_MKLDNNLinearBackwardOut(void *p) {
 
 const char *MKLDNNLinearBackwardWeights(Tensor grad_output, Tensor input, Tensor weight,
     bool bias_defined, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::mkldnn_linear_backward_weights::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(weight, "weight"), bias_defined); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(weight)); auto all = at::_ops::mkldnn_linear_backward_weights::call(in(grad_output, "grad_output"), in(input, "input"), in(weight, "weight"), bias_defined); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MKLDNNLinearBackwardWeights(void *p) {
@@ -2682,10 +2550,7 @@ const char *thunk_MKLDNNLinearBackwardWeights(void *p) {
 
 const char *MKLDNNLinearBackwardWeightsOut(Tensor grad_output, Tensor input, Tensor weight,
     bool bias_defined, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::mkldnn_linear_backward_weights_out::call(in(grad_output,
-      "grad_output"), in(input, "input"), in(weight, "weight"), bias_defined, in_mut(out0, "out0"),
-      in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(input) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::mkldnn_linear_backward_weights_out::call(in(grad_output, "grad_output"), in(input, "input"), in(weight, "weight"), bias_defined, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MKLDNNLinearBackwardWeightsOut(void *p) {
@@ -2696,8 +2561,7 @@ const char *thunk_MKLDNNLinearBackwardWeightsOut(void *p) {
 }
 
 const char *MKLDNNLinearOut(Tensor self, Tensor weight, Tensor bias, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_linear_out::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mkldnn_linear_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNLinearOut(void *p) {
@@ -2709,9 +2573,10 @@ const char *thunk_MKLDNNLinearOut(void *p) {
 const char *MKLDNNMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_max_pool2d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mkldnn_max_pool2d::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode)); });
 }
 
 const char *thunk_MKLDNNMaxPool2d(void *p) {
@@ -2728,10 +2593,7 @@ const char *MKLDNNMaxPool2dBackward(Tensor grad_output, Tensor output, Tensor in
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_max_pool2d_backward::call(in(grad_output,
-      "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len),
-      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
-      ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(input)); out(result, at::_ops::mkldnn_max_pool2d_backward::call(in(grad_output, "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode)); });
 }
 
 const char *thunk_MKLDNNMaxPool2dBackward(void *p) {
@@ -2748,10 +2610,7 @@ const char *MKLDNNMaxPool2dBackwardOut(Tensor grad_output, Tensor output, Tensor
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_max_pool2d_backward_out::call(in(grad_output,
-      "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len),
-      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
-      ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(input) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mkldnn_max_pool2d_backward_out::call(in(grad_output, "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNMaxPool2dBackwardOut(void *p) {
@@ -2765,9 +2624,11 @@ const char *thunk_MKLDNNMaxPool2dBackwardOut(void *p) {
 const char *MKLDNNMaxPool2dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_max_pool2d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::mkldnn_max_pool2d_out::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNMaxPool2dOut(void *p) {
@@ -2780,9 +2641,10 @@ const char *thunk_MKLDNNMaxPool2dOut(void *p) {
 const char *MKLDNNMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_max_pool3d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mkldnn_max_pool3d::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode)); });
 }
 
 const char *thunk_MKLDNNMaxPool3d(void *p) {
@@ -2799,10 +2661,7 @@ const char *MKLDNNMaxPool3dBackward(Tensor grad_output, Tensor output, Tensor in
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_max_pool3d_backward::call(in(grad_output,
-      "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len),
-      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
-      ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(input)); out(result, at::_ops::mkldnn_max_pool3d_backward::call(in(grad_output, "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode)); });
 }
 
 const char *thunk_MKLDNNMaxPool3dBackward(void *p) {
@@ -2819,10 +2678,7 @@ const char *MKLDNNMaxPool3dBackwardOut(Tensor grad_output, Tensor output, Tensor
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_max_pool3d_backward_out::call(in(grad_output,
-      "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len),
-      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
-      ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(input) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mkldnn_max_pool3d_backward_out::call(in(grad_output, "grad_output"), in(output, "output"), in(input, "input"), ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNMaxPool3dBackwardOut(void *p) {
@@ -2836,9 +2692,11 @@ const char *thunk_MKLDNNMaxPool3dBackwardOut(void *p) {
 const char *MKLDNNMaxPool3dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_max_pool3d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::mkldnn_max_pool3d_out::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNMaxPool3dOut(void *p) {
@@ -2851,9 +2709,10 @@ const char *thunk_MKLDNNMaxPool3dOut(void *p) {
 const char *MKLDNNReorderConv2dWeight(Tensor self, const int64_t *padding, int64_t padding_len,
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, const int64_t *input_size, int64_t input_size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_reorder_conv2d_weight::call(in(self, "self"),
-      symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), symints_opt(input_size, input_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mkldnn_reorder_conv2d_weight::call(in(self, "self"), symints(padding, padding_len),
+      symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups),
+      symints_opt(input_size, input_size_len))); });
 }
 
 const char *thunk_MKLDNNReorderConv2dWeight(void *p) {
@@ -2870,10 +2729,11 @@ const char *MKLDNNReorderConv2dWeightOut(Tensor self, const int64_t *padding, in
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, const int64_t *input_size, int64_t input_size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_reorder_conv2d_weight_out::call(in(self,
-      "self"), symints(padding, padding_len), symints(stride, stride_len), symints(dilation,
-      dilation_len), c10::SymInt(groups), symints_opt(input_size, input_size_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::mkldnn_reorder_conv2d_weight_out::call(in(self, "self"), symints(padding,
+      padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
+      c10::SymInt(groups), symints_opt(input_size, input_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNReorderConv2dWeightOut(void *p) {
@@ -2886,9 +2746,10 @@ const char *thunk_MKLDNNReorderConv2dWeightOut(void *p) {
 const char *MKLDNNReorderConv3dWeight(Tensor self, const int64_t *padding, int64_t padding_len,
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, const int64_t *input_size, int64_t input_size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mkldnn_reorder_conv3d_weight::call(in(self, "self"),
-      symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), symints_opt(input_size, input_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mkldnn_reorder_conv3d_weight::call(in(self, "self"), symints(padding, padding_len),
+      symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups),
+      symints_opt(input_size, input_size_len))); });
 }
 
 const char *thunk_MKLDNNReorderConv3dWeight(void *p) {
@@ -2905,10 +2766,11 @@ const char *MKLDNNReorderConv3dWeightOut(Tensor self, const int64_t *padding, in
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, const int64_t *input_size, int64_t input_size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mkldnn_reorder_conv3d_weight_out::call(in(self,
-      "self"), symints(padding, padding_len), symints(stride, stride_len), symints(dilation,
-      dilation_len), c10::SymInt(groups), symints_opt(input_size, input_size_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::mkldnn_reorder_conv3d_weight_out::call(in(self, "self"), symints(padding,
+      padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
+      c10::SymInt(groups), symints_opt(input_size, input_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MKLDNNReorderConv3dWeightOut(void *p) {
@@ -2919,14 +2781,15 @@ const char *thunk_MKLDNNReorderConv3dWeightOut(void *p) {
 }
 
 const char *_MKLDNNReshape(Tensor self, const int64_t *shape, int64_t shape_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_mkldnn_reshape::call(in(self, "self"), ints(shape,
-      shape_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_mkldnn_reshape::call(in(self, "self"), ints(shape, shape_len))); });
 }
 
 const char *_MKLDNNReshapeOut(Tensor self, const int64_t *shape, int64_t shape_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_mkldnn_reshape_out::call(in(self, "self"),
-      ints(shape, shape_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_mkldnn_reshape_out::call(in(self,
+      "self"), ints(shape, shape_len), in_mut(out_, "out_"))); });
 }
 
 const char *MKLDNNRNNLayer(Tensor input, Tensor weight0, Tensor weight1, Tensor weight2,
@@ -2934,12 +2797,7 @@ const char *MKLDNNRNNLayer(Tensor input, Tensor weight0, Tensor weight1, Tensor 
     int64_t batch_sizes_len, int64_t mode, int64_t hidden_size, int64_t num_layers,
     bool has_biases, bool bidirectional, bool batch_first, bool train, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::mkldnn_rnn_layer::call(in(input, "input"), in(weight0,
-      "weight0"), in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(hx_,
-      "hx_"), in(cx_, "cx_"), reverse, ints(batch_sizes, batch_sizes_len), mode, hidden_size,
-      num_layers, has_biases, bidirectional, batch_first, train); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight0) && unrecorded(weight1) && unrecorded(weight2) && unrecorded(weight3) && unrecorded(hx_) && unrecorded(cx_)); auto all = at::_ops::mkldnn_rnn_layer::call(in(input, "input"), in(weight0, "weight0"), in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(hx_, "hx_"), in(cx_, "cx_"), reverse, ints(batch_sizes, batch_sizes_len), mode, hidden_size, num_layers, has_biases, bidirectional, batch_first, train); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *thunk_MKLDNNRNNLayer(void *p) {
@@ -2963,16 +2821,7 @@ const char *MKLDNNRNNLayerBackward(Tensor input, Tensor weight1, Tensor weight2,
     const int64_t *batch_sizes, int64_t batch_sizes_len, bool batch_first, Tensor workspace,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4,
     Tensor *result5, Tensor *result6) {
-  return guard([&] { auto all = at::_ops::mkldnn_rnn_layer_backward::call(in(input, "input"),
-      in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(weight4,
-      "weight4"), in(hx_, "hx_"), in(cx_tmp, "cx_tmp"), in(output, "output"), in(hy_, "hy_"),
-      in(cy_, "cy_"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), reverse, mode,
-      hidden_size, num_layers, has_biases, train, bidirectional, ints(batch_sizes,
-      batch_sizes_len), batch_first, in(workspace, "workspace")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4,
-      std::move(std::get<4>(all))); out(result5, std::move(std::get<5>(all))); out(result6,
-      std::move(std::get<6>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight1) && unrecorded(weight2) && unrecorded(weight3) && unrecorded(weight4) && unrecorded(hx_) && unrecorded(cx_tmp) && unrecorded(output) && unrecorded(hy_) && unrecorded(cy_) && unrecorded(grad_output) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(workspace)); auto all = at::_ops::mkldnn_rnn_layer_backward::call(in(input, "input"), in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(weight4, "weight4"), in(hx_, "hx_"), in(cx_tmp, "cx_tmp"), in(output, "output"), in(hy_, "hy_"), in(cy_, "cy_"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), reverse, mode, hidden_size, num_layers, has_biases, train, bidirectional, ints(batch_sizes, batch_sizes_len), batch_first, in(workspace, "workspace")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); out(result5, std::move(std::get<5>(all))); out(result6, std::move(std::get<6>(all))); });
 }
 
 const char *thunk_MKLDNNRNNLayerBackward(void *p) {
@@ -3002,17 +2851,7 @@ const char *MKLDNNRNNLayerBackwardOut(Tensor input, Tensor weight1, Tensor weigh
     Tensor out0, Tensor out1, Tensor out2, Tensor out3, Tensor out4, Tensor out5, Tensor out6,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4,
     Tensor *result5, Tensor *result6) {
-  return guard([&] { auto all = at::_ops::mkldnn_rnn_layer_backward_out::call(in(input, "input"),
-      in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(weight4,
-      "weight4"), in(hx_, "hx_"), in(cx_tmp, "cx_tmp"), in(output, "output"), in(hy_, "hy_"),
-      in(cy_, "cy_"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), reverse, mode,
-      hidden_size, num_layers, has_biases, train, bidirectional, ints(batch_sizes,
-      batch_sizes_len), batch_first, in(workspace, "workspace"), in_mut(out0, "out0"), in_mut(out1,
-      "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4"), in_mut(out5,
-      "out5"), in_mut(out6, "out6")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3,
-      std::get<3>(all)); out_same(result4, std::get<4>(all)); out_same(result5,
-      std::get<5>(all)); out_same(result6, std::get<6>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight1) && unrecorded(weight2) && unrecorded(weight3) && unrecorded(weight4) && unrecorded(hx_) && unrecorded(cx_tmp) && unrecorded(output) && unrecorded(hy_) && unrecorded(cy_) && unrecorded(grad_output) && unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(workspace) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3) && unrecorded(out4) && unrecorded(out5) && unrecorded(out6), c10::autograd_dispatch_keyset); auto all = at::_ops::mkldnn_rnn_layer_backward_out::call(in(input, "input"), in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(weight4, "weight4"), in(hx_, "hx_"), in(cx_tmp, "cx_tmp"), in(output, "output"), in(hy_, "hy_"), in(cy_, "cy_"), in_opt(grad_output), in_opt(grad_hy), in_opt(grad_cy), reverse, mode, hidden_size, num_layers, has_biases, train, bidirectional, ints(batch_sizes, batch_sizes_len), batch_first, in(workspace, "workspace"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4"), in_mut(out5, "out5"), in_mut(out6, "out6")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4, std::get<4>(all)); out_same(result5, std::get<5>(all)); out_same(result6, std::get<6>(all)); });
 }
 
 const char *thunk_MKLDNNRNNLayerBackwardOut(void *p) {
@@ -3031,13 +2870,7 @@ const char *MKLDNNRNNLayerOut(Tensor input, Tensor weight0, Tensor weight1, Tens
     int64_t batch_sizes_len, int64_t mode, int64_t hidden_size, int64_t num_layers,
     bool has_biases, bool bidirectional, bool batch_first, bool train, Tensor out0, Tensor out1,
     Tensor out2, Tensor out3, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::mkldnn_rnn_layer_out::call(in(input, "input"), in(weight0,
-      "weight0"), in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(hx_,
-      "hx_"), in(cx_, "cx_"), reverse, ints(batch_sizes, batch_sizes_len), mode, hidden_size,
-      num_layers, has_biases, bidirectional, batch_first, train, in_mut(out0, "out0"), in_mut(out1,
-      "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight0) && unrecorded(weight1) && unrecorded(weight2) && unrecorded(weight3) && unrecorded(hx_) && unrecorded(cx_) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3), c10::autograd_dispatch_keyset); auto all = at::_ops::mkldnn_rnn_layer_out::call(in(input, "input"), in(weight0, "weight0"), in(weight1, "weight1"), in(weight2, "weight2"), in(weight3, "weight3"), in(hx_, "hx_"), in(cx_, "cx_"), reverse, ints(batch_sizes, batch_sizes_len), mode, hidden_size, num_layers, has_biases, bidirectional, batch_first, train, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); });
 }
 
 const char *thunk_MKLDNNRNNLayerOut(void *p) {
@@ -3050,22 +2883,27 @@ const char *thunk_MKLDNNRNNLayerOut(void *p) {
 }
 
 const char *_MKLDNNTranspose(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_mkldnn_transpose::call(in(self, "self"), dim0, dim1)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_mkldnn_transpose::call(in(self, "self"), dim0, dim1)); });
 }
 
 const char *_MKLDNNTranspose_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_mkldnn_transpose_::call(in_mut(self, "self"), dim0,
-      dim1)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_mkldnn_transpose_::call(in_mut(self, "self"), dim0, dim1)); });
 }
 
 const char *_MKLDNNTransposeOut(Tensor self, int64_t dim0, int64_t dim1, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_mkldnn_transpose_out::call(in(self, "self"), dim0,
-      dim1, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_mkldnn_transpose_out::call(in(self, "self"), dim0, dim1, in_mut(out_,
+      "out_"))); });
 }
 
 const char *MM(Tensor self, Tensor mat2, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mm::call(in(self, "self"), in(mat2, "mat2"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2)); out(result,
+      at::_ops::mm::call(in(self, "self"), in(mat2, "mat2"))); });
 }
 
 const char *thunk_MM(void *p) {
@@ -3077,8 +2915,8 @@ const char *thunk_MM(void *p) {
 }
 
 const char *MMDType(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mm_dtype::call(in(self, "self"), in(mat2, "mat2"),
-      dtype(out_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2)); out(result,
+      at::_ops::mm_dtype::call(in(self, "self"), in(mat2, "mat2"), dtype(out_dtype))); });
 }
 
 const char *thunk_MMDType(void *p) {
@@ -3091,8 +2929,7 @@ const char *thunk_MMDType(void *p) {
 
 const char *MMDTypeOut(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mm_dtype_out::call(in(self, "self"), in(mat2,
-      "mat2"), dtype(out_dtype), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mm_dtype_out::call(in(self, "self"), in(mat2, "mat2"), dtype(out_dtype), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MMDTypeOut(void *p) {
@@ -3102,8 +2939,7 @@ const char *thunk_MMDTypeOut(void *p) {
 }
 
 const char *MMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mm_out::call(in(self, "self"), in(mat2, "mat2"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mm_out::call(in(self, "self"), in(mat2, "mat2"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MMOut(void *p) {
@@ -3113,8 +2949,7 @@ const char *thunk_MMOut(void *p) {
 }
 
 const char *Mode(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::mode::call(in(self, "self"), dim, keepdim); out(values,
-      std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::mode::call(in(self, "self"), dim, keepdim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_Mode(void *p) {
@@ -3128,9 +2963,7 @@ const char *thunk_Mode(void *p) {
 
 const char *ModeValues(Tensor self, int64_t dim, bool keepdim, Tensor values, Tensor indices,
     Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::mode_values::call(in(self, "self"), dim, keepdim,
-      in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::mode_values::call(in(self, "self"), dim, keepdim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_ModeValues(void *p) {
@@ -3198,21 +3031,14 @@ const char *thunk_MoveDimInt(void *p) {
 const char *_MPSConvolution(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_mps_convolution::call(in(self, "self"), in(weight,
-      "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len),
-      symints(dilation, dilation_len), c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::_mps_convolution::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *MPSConvolutionBackward(Tensor self, Tensor grad_output, Tensor weight,
     const int64_t *padding, int64_t padding_len, const int64_t *stride, int64_t stride_len,
     const int64_t *dilation, int64_t dilation_len, int64_t groups, const bool *output_mask,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::mps_convolution_backward::call(in(self, "self"),
-      in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len),
-      symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups),
-      bools<3>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight)); auto all = at::_ops::mps_convolution_backward::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_MPSConvolutionBackward(void *p) {
@@ -3231,12 +3057,7 @@ const char *MPSConvolutionBackwardOut(Tensor self, Tensor grad_output, Tensor we
     const int64_t *padding, int64_t padding_len, const int64_t *stride, int64_t stride_len,
     const int64_t *dilation, int64_t dilation_len, int64_t groups, const bool *output_mask,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::mps_convolution_backward_out::call(in(self, "self"),
-      in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len),
-      symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups),
-      bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"),
-      in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::mps_convolution_backward_out::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_MPSConvolutionBackwardOut(void *p) {
@@ -3250,19 +3071,17 @@ const char *thunk_MPSConvolutionBackwardOut(void *p) {
 const char *_MPSConvolutionOut(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
     int64_t padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_mps_convolution_out::call(in(self, "self"),
-      in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_mps_convolution_out::call(in(self, "self"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *_MPSConvolutionTranspose(Tensor self, Tensor weight, const int64_t *padding,
     int64_t padding_len, const int64_t *output_padding, int64_t output_padding_len,
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_mps_convolution_transpose::call(in(self, "self"),
-      in(weight, "weight"), symints(padding, padding_len), symints(output_padding,
-      output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); out(result,
+      at::_ops::_mps_convolution_transpose::call(in(self, "self"), in(weight, "weight"),
+      symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride,
+      stride_len), symints(dilation, dilation_len), c10::SymInt(groups))); });
 }
 
 const char *MPSConvolutionTransposeBackward(Tensor self, Tensor grad_output, Tensor weight,
@@ -3270,11 +3089,7 @@ const char *MPSConvolutionTransposeBackward(Tensor self, Tensor grad_output, Ten
     int64_t output_padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, const bool *output_mask, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::mps_convolution_transpose_backward::call(in(self, "self"),
-      in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len),
-      symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation,
-      dilation_len), c10::SymInt(groups), bools<2>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight)); auto all = at::_ops::mps_convolution_transpose_backward::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), bools<2>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MPSConvolutionTransposeBackward(void *p) {
@@ -3293,12 +3108,7 @@ const char *MPSConvolutionTransposeBackwardOut(Tensor self, Tensor grad_output, 
     int64_t output_padding_len, const int64_t *stride, int64_t stride_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, const bool *output_mask, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::mps_convolution_transpose_backward_out::call(in(self,
-      "self"), in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len),
-      symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation,
-      dilation_len), c10::SymInt(groups), bools<2>(output_mask, "output_mask"), in_mut(out0,
-      "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_output) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::mps_convolution_transpose_backward_out::call(in(self, "self"), in(grad_output, "grad_output"), in(weight, "weight"), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), bools<2>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MPSConvolutionTransposeBackwardOut(void *p) {
@@ -3313,15 +3123,12 @@ const char *_MPSConvolutionTransposeOut(Tensor self, Tensor weight, const int64_
     int64_t padding_len, const int64_t *output_padding, int64_t output_padding_len,
     const int64_t *stride, int64_t stride_len, const int64_t *dilation, int64_t dilation_len,
     int64_t groups, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_mps_convolution_transpose_out::call(in(self,
-      "self"), in(weight, "weight"), symints(padding, padding_len), symints(output_padding,
-      output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len),
-      c10::SymInt(groups), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_mps_convolution_transpose_out::call(in(self, "self"), in(weight, "weight"), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(stride, stride_len), symints(dilation, dilation_len), c10::SymInt(groups), in_mut(out_, "out_"))); });
 }
 
 const char *MSELoss(Tensor self, Tensor target, int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mse_loss::call(in(self, "self"), in(target, "target"),
-      reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target)); out(result,
+      at::_ops::mse_loss::call(in(self, "self"), in(target, "target"), reduction)); });
 }
 
 const char *thunk_MSELoss(void *p) {
@@ -3334,8 +3141,7 @@ const char *thunk_MSELoss(void *p) {
 
 const char *MSELossBackward(Tensor grad_output, Tensor self, Tensor target, int64_t reduction,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::mse_loss_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target)); out(result, at::_ops::mse_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction)); });
 }
 
 const char *thunk_MSELossBackward(void *p) {
@@ -3349,9 +3155,7 @@ const char *thunk_MSELossBackward(void *p) {
 
 const char *MSELossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mse_loss_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), reduction, in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mse_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_MSELossBackwardGradInput(void *p) {
@@ -3362,8 +3166,7 @@ const char *thunk_MSELossBackwardGradInput(void *p) {
 }
 
 const char *MSELossOut(Tensor self, Tensor target, int64_t reduction, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mse_loss_out::call(in(self, "self"), in(target,
-      "target"), reduction, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mse_loss_out::call(in(self, "self"), in(target, "target"), reduction, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MSELossOut(void *p) {
@@ -3408,8 +3211,8 @@ const char *thunk_MT(void *p) {
 }
 
 const char *Mul(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mul_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::mul_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Mul(void *p) {
@@ -3421,8 +3224,9 @@ const char *thunk_Mul(void *p) {
 }
 
 const char *Mul_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mul__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mul__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Mul_(void *p) {
@@ -3432,8 +3236,7 @@ const char *thunk_Mul_(void *p) {
 }
 
 const char *MulOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mul_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mul_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MulOut(void *p) {
@@ -3443,7 +3246,8 @@ const char *thunk_MulOut(void *p) {
 }
 
 const char *MulScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mul_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mul_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_MulScalar(void *p) {
@@ -3455,8 +3259,9 @@ const char *thunk_MulScalar(void *p) {
 }
 
 const char *MulScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mul__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mul__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_MulScalar_(void *p) {
@@ -3466,8 +3271,9 @@ const char *thunk_MulScalar_(void *p) {
 }
 
 const char *MulScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mul_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mul_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MulScalarOut(void *p) {
@@ -3491,9 +3297,7 @@ const char *thunk_MultilabelMarginLoss(void *p) {
 
 const char *MultilabelMarginLossBackward(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor is_target, Tensor *result) {
-  return guard([&] { out(result, at::_ops::multilabel_margin_loss_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), reduction, in(is_target,
-      "is_target"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(is_target)); out(result, at::_ops::multilabel_margin_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, in(is_target, "is_target"))); });
 }
 
 const char *thunk_MultilabelMarginLossBackward(void *p) {
@@ -3507,10 +3311,7 @@ const char *thunk_MultilabelMarginLossBackward(void *p) {
 
 const char *MultilabelMarginLossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor is_target, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::multilabel_margin_loss_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), reduction, in(is_target, "is_target"),
-      in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(is_target) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::multilabel_margin_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, in(is_target, "is_target"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_MultilabelMarginLossBackwardGradInput(void *p) {
@@ -3522,9 +3323,7 @@ const char *thunk_MultilabelMarginLossBackwardGradInput(void *p) {
 
 const char *MultilabelMarginLossForward(Tensor self, Tensor target, int64_t reduction,
     Tensor *output, Tensor *is_target) {
-  return guard([&] { auto all = at::_ops::multilabel_margin_loss_forward::call(in(self, "self"),
-      in(target, "target"), reduction); out(output, std::move(std::get<0>(all))); out(is_target,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target)); auto all = at::_ops::multilabel_margin_loss_forward::call(in(self, "self"), in(target, "target"), reduction); out(output, std::move(std::get<0>(all))); out(is_target, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_MultilabelMarginLossForward(void *p) {
@@ -3539,9 +3338,7 @@ const char *thunk_MultilabelMarginLossForward(void *p) {
 
 const char *MultilabelMarginLossForwardOutput(Tensor self, Tensor target, int64_t reduction,
     Tensor output, Tensor is_target, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::multilabel_margin_loss_forward_output::call(in(self,
-      "self"), in(target, "target"), reduction, in_mut(output, "output"), in_mut(is_target,
-      "is_target")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(output) && unrecorded(is_target), c10::autograd_dispatch_keyset); auto all = at::_ops::multilabel_margin_loss_forward_output::call(in(self, "self"), in(target, "target"), reduction, in_mut(output, "output"), in_mut(is_target, "is_target")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_MultilabelMarginLossForwardOutput(void *p) {
@@ -3565,8 +3362,7 @@ const char *thunk_MultilabelMarginLossOut(void *p) {
 
 const char *MultiMarginLoss(Tensor self, Tensor target, Scalar p, Scalar margin, Tensor weight,
     int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::multi_margin_loss::call(in(self, "self"), in(target,
-      "target"), scalar(p), scalar(margin), in_opt(weight), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight)); out(result, at::_ops::multi_margin_loss::call(in(self, "self"), in(target, "target"), scalar(p), scalar(margin), in_opt(weight), reduction)); });
 }
 
 const char *thunk_MultiMarginLoss(void *p) {
@@ -3580,9 +3376,7 @@ const char *thunk_MultiMarginLoss(void *p) {
 
 const char *MultiMarginLossBackward(Tensor grad_output, Tensor self, Tensor target, Scalar p,
     Scalar margin, Tensor weight, int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::multi_margin_loss_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), scalar(p), scalar(margin),
-      in_opt(weight), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight)); out(result, at::_ops::multi_margin_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), scalar(p), scalar(margin), in_opt(weight), reduction)); });
 }
 
 const char *thunk_MultiMarginLossBackward(void *p) {
@@ -3596,10 +3390,7 @@ const char *thunk_MultiMarginLossBackward(void *p) {
 
 const char *MultiMarginLossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     Scalar p, Scalar margin, Tensor weight, int64_t reduction, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::multi_margin_loss_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), scalar(p), scalar(margin), in_opt(weight), reduction,
-      in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::multi_margin_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), scalar(p), scalar(margin), in_opt(weight), reduction, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_MultiMarginLossBackwardGradInput(void *p) {
@@ -3611,9 +3402,7 @@ const char *thunk_MultiMarginLossBackwardGradInput(void *p) {
 
 const char *MultiMarginLossOut(Tensor self, Tensor target, Scalar p, Scalar margin, Tensor weight,
     int64_t reduction, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::multi_margin_loss_out::call(in(self, "self"),
-      in(target, "target"), scalar(p), scalar(margin), in_opt(weight), reduction, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::multi_margin_loss_out::call(in(self, "self"), in(target, "target"), scalar(p), scalar(margin), in_opt(weight), reduction, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MultiMarginLossOut(void *p) {
@@ -3625,8 +3414,9 @@ const char *thunk_MultiMarginLossOut(void *p) {
 
 const char *Multinomial(Tensor self, int64_t num_samples, bool replacement, Generator generator,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::multinomial::call(in(self, "self"),
-      c10::SymInt(num_samples), replacement, generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::multinomial::call(in(self, "self"), c10::SymInt(num_samples), replacement,
+      generator_opt(generator))); });
 }
 
 const char *thunk_Multinomial(void *p) {
@@ -3640,8 +3430,10 @@ const char *thunk_Multinomial(void *p) {
 
 const char *MultinomialOut(Tensor self, int64_t num_samples, bool replacement, Generator generator,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::multinomial_out::call(in(self, "self"),
-      c10::SymInt(num_samples), replacement, generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::multinomial_out::call(in(self,
+      "self"), c10::SymInt(num_samples), replacement, generator_opt(generator), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_MultinomialOut(void *p) {
@@ -3710,7 +3502,8 @@ const char *thunk_MultiplyScalar_(void *p) {
 }
 
 const char *MV(Tensor self, Tensor vec, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mv::call(in(self, "self"), in(vec, "vec"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(vec)); out(result,
+      at::_ops::mv::call(in(self, "self"), in(vec, "vec"))); });
 }
 
 const char *thunk_MV(void *p) {
@@ -3722,7 +3515,8 @@ const char *thunk_MV(void *p) {
 }
 
 const char *Mvlgamma(Tensor self, int64_t p, Tensor *result) {
-  return guard([&] { out(result, at::_ops::mvlgamma::call(in(self, "self"), p)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::mvlgamma::call(in(self, "self"), p)); });
 }
 
 const char *thunk_Mvlgamma(void *p) {
@@ -3734,7 +3528,9 @@ const char *thunk_Mvlgamma(void *p) {
 }
 
 const char *Mvlgamma_(Tensor self, int64_t p, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mvlgamma_::call(in_mut(self, "self"), p)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mvlgamma_::call(in_mut(self,
+      "self"), p)); });
 }
 
 const char *thunk_Mvlgamma_(void *p) {
@@ -3744,8 +3540,9 @@ const char *thunk_Mvlgamma_(void *p) {
 }
 
 const char *MvlgammaOut(Tensor self, int64_t p, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mvlgamma_out::call(in(self, "self"), p, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::mvlgamma_out::call(in(self,
+      "self"), p, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MvlgammaOut(void *p) {
@@ -3755,8 +3552,7 @@ const char *thunk_MvlgammaOut(void *p) {
 }
 
 const char *MVOut(Tensor self, Tensor vec, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::mv_out::call(in(self, "self"), in(vec, "vec"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(vec) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::mv_out::call(in(self, "self"), in(vec, "vec"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_MVOut(void *p) {
@@ -3794,7 +3590,8 @@ const char *thunk_NaNMeanOut(void *p) {
 }
 
 const char *NaNMedian(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nanmedian::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::nanmedian::call(in(self, "self"))); });
 }
 
 const char *thunk_NaNMedian(void *p) {
@@ -3806,9 +3603,7 @@ const char *thunk_NaNMedian(void *p) {
 }
 
 const char *NaNMedianDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::nanmedian_dim::call(in(self, "self"), dim,
-      keepdim); out(values, std::move(std::get<0>(all))); out(indices,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::nanmedian_dim::call(in(self, "self"), dim, keepdim); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_NaNMedianDim(void *p) {
@@ -3823,9 +3618,7 @@ const char *thunk_NaNMedianDim(void *p) {
 
 const char *NaNMedianDimValues(Tensor self, int64_t dim, bool keepdim, Tensor values,
     Tensor indices, Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::nanmedian_dim_values::call(in(self, "self"), dim, keepdim,
-      in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::nanmedian_dim_values::call(in(self, "self"), dim, keepdim, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_NaNMedianDimValues(void *p) {
@@ -3835,8 +3628,9 @@ const char *thunk_NaNMedianDimValues(void *p) {
 }
 
 const char *NaNMedianOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nanmedian_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nanmedian_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NaNMedianOut(void *p) {
@@ -3901,8 +3695,9 @@ const char *thunk_NaNQuantileScalarOut(void *p) {
 
 const char *NaNSum(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nansum::call(in(self, "self"), ints_opt(dim, dim_len),
-      keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::nansum::call(in(self, "self"), ints_opt(dim, dim_len), keepdim,
+      dtype_opt(dtype_))); });
 }
 
 const char *thunk_NaNSum(void *p) {
@@ -3916,8 +3711,9 @@ const char *thunk_NaNSum(void *p) {
 
 const char *NaNSumOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nansum_out::call(in(self, "self"), ints_opt(dim,
-      dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nansum_out::call(in(self, "self"),
+      ints_opt(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NaNSumOut(void *p) {
@@ -3929,8 +3725,8 @@ const char *thunk_NaNSumOut(void *p) {
 
 const char *NaNToNum(Tensor self, const double *nan, const double *posinf, const double *neginf,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::nan_to_num::call(in(self, "self"), opt(nan), opt(posinf),
-      opt(neginf))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::nan_to_num::call(in(self, "self"), opt(nan), opt(posinf), opt(neginf))); });
 }
 
 const char *thunk_NaNToNum(void *p) {
@@ -3943,8 +3739,9 @@ const char *thunk_NaNToNum(void *p) {
 
 const char *NaNToNum_(Tensor self, const double *nan, const double *posinf, const double *neginf,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nan_to_num_::call(in_mut(self, "self"), opt(nan),
-      opt(posinf), opt(neginf))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nan_to_num_::call(in_mut(self,
+      "self"), opt(nan), opt(posinf), opt(neginf))); });
 }
 
 const char *thunk_NaNToNum_(void *p) {
@@ -3955,8 +3752,9 @@ const char *thunk_NaNToNum_(void *p) {
 
 const char *NaNToNumOut(Tensor self, const double *nan, const double *posinf, const double *neginf,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nan_to_num_out::call(in(self, "self"), opt(nan),
-      opt(posinf), opt(neginf), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nan_to_num_out::call(in(self,
+      "self"), opt(nan), opt(posinf), opt(neginf), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NaNToNumOut(void *p) {
@@ -3979,8 +3777,9 @@ const char *thunk_Narrow(void *p) {
 }
 
 const char *NarrowCopy(Tensor self, int64_t dim, int64_t start, int64_t length, Tensor *result) {
-  return guard([&] { out(result, at::_ops::narrow_copy::call(in(self, "self"), dim,
-      c10::SymInt(start), c10::SymInt(length))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::narrow_copy::call(in(self, "self"), dim, c10::SymInt(start),
+      c10::SymInt(length))); });
 }
 
 const char *thunk_NarrowCopy(void *p) {
@@ -3993,8 +3792,9 @@ const char *thunk_NarrowCopy(void *p) {
 
 const char *NarrowCopyOut(Tensor self, int64_t dim, int64_t start, int64_t length, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::narrow_copy_out::call(in(self, "self"), dim,
-      c10::SymInt(start), c10::SymInt(length), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::narrow_copy_out::call(in(self,
+      "self"), dim, c10::SymInt(start), c10::SymInt(length), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NarrowCopyOut(void *p) {
@@ -4019,10 +3819,7 @@ const char *thunk_NarrowTensor(void *p) {
 const char *NativeBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_batch_norm::call(in(input, "input"), in_opt(weight),
-      in_opt(bias), in_opt(running_mean), in_opt(running_var), training, momentum,
-      eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::native_batch_norm::call(in(input, "input"), in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_NativeBatchNorm(void *p) {
@@ -4040,11 +3837,7 @@ const char *thunk_NativeBatchNorm(void *p) {
 const char *NativeBatchNormBackward(Tensor grad_out, Tensor input, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_invstd, bool train,
     double eps, const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_batch_norm_backward::call(in(grad_out, "grad_out"),
-      in(input, "input"), in_opt(weight), in_opt(running_mean), in_opt(running_var),
-      in_opt(save_mean), in_opt(save_invstd), train, eps, bools<3>(output_mask,
-      "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_invstd)); auto all = at::_ops::native_batch_norm_backward::call(in(grad_out, "grad_out"), in(input, "input"), in_opt(weight), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_invstd), train, eps, bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_NativeBatchNormBackward(void *p) {
@@ -4063,12 +3856,7 @@ const char *NativeBatchNormBackwardOut(Tensor grad_out, Tensor input, Tensor wei
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_invstd, bool train,
     double eps, const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_batch_norm_backward_out::call(in(grad_out,
-      "grad_out"), in(input, "input"), in_opt(weight), in_opt(running_mean), in_opt(running_var),
-      in_opt(save_mean), in_opt(save_invstd), train, eps, bools<3>(output_mask, "output_mask"),
-      in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(weight) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(save_mean) && unrecorded(save_invstd) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::native_batch_norm_backward_out::call(in(grad_out, "grad_out"), in(input, "input"), in_opt(weight), in_opt(running_mean), in_opt(running_var), in_opt(save_mean), in_opt(save_invstd), train, eps, bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_NativeBatchNormBackwardOut(void *p) {
@@ -4082,81 +3870,49 @@ const char *thunk_NativeBatchNormBackwardOut(void *p) {
 const char *_NativeBatchNormLegit(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var,
-      "running_var"), training, momentum, eps); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::_native_batch_norm_legit::call(in(input, "input"), in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var, "running_var"), training, momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_NativeBatchNormLegitFunctional(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, bool training, double momentum, double eps,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *running_mean_out,
     Tensor *running_var_out) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit_functional::call(in(input,
-      "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var,
-      "running_var"), training, momentum, eps); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(running_mean_out,
-      std::move(std::get<3>(all))); out(running_var_out, std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::_native_batch_norm_legit_functional::call(in(input, "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var, "running_var"), training, momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(running_mean_out, std::move(std::get<3>(all))); out(running_var_out, std::move(std::get<4>(all))); });
 }
 
 const char *_NativeBatchNormLegitNoStats(Tensor input, Tensor weight, Tensor bias, bool training,
     double momentum, double eps, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit_no_stats::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), training, momentum, eps); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); auto all = at::_ops::_native_batch_norm_legit_no_stats::call(in(input, "input"), in_opt(weight), in_opt(bias), training, momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_NativeBatchNormLegitNoStatsOut(Tensor input, Tensor weight, Tensor bias,
     bool training, double momentum, double eps, Tensor out_, Tensor save_mean, Tensor save_invstd,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit_no_stats_out::call(in(input,
-      "input"), in_opt(weight), in_opt(bias), training, momentum, eps, in_mut(out_, "out_"),
-      in_mut(save_mean, "save_mean"), in_mut(save_invstd, "save_invstd")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_) && unrecorded(save_mean) && unrecorded(save_invstd), c10::autograd_dispatch_keyset); auto all = at::_ops::_native_batch_norm_legit_no_stats_out::call(in(input, "input"), in_opt(weight), in_opt(bias), training, momentum, eps, in_mut(out_, "out_"), in_mut(save_mean, "save_mean"), in_mut(save_invstd, "save_invstd")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *_NativeBatchNormLegitNoTraining(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit_no_training::call(in(input,
-      "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var,
-      "running_var"), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var)); auto all = at::_ops::_native_batch_norm_legit_no_training::call(in(input, "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var, "running_var"), momentum, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_NativeBatchNormLegitNoTrainingOut(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor out0, Tensor out1,
     Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit_no_training_out::call(in(input,
-      "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var,
-      "running_var"), momentum, eps, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_native_batch_norm_legit_no_training_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in(running_mean, "running_mean"), in(running_var, "running_var"), momentum, eps, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *_NativeBatchNormLegitOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double momentum, double eps, Tensor out_, Tensor save_mean,
     Tensor save_invstd, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_native_batch_norm_legit_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var,
-      "running_var"), training, momentum, eps, in_mut(out_, "out_"), in_mut(save_mean,
-      "save_mean"), in_mut(save_invstd, "save_invstd")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out_) && unrecorded(save_mean) && unrecorded(save_invstd), c10::autograd_dispatch_keyset); auto all = at::_ops::_native_batch_norm_legit_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in_mut(running_mean, "running_mean"), in_mut(running_var, "running_var"), training, momentum, eps, in_mut(out_, "out_"), in_mut(save_mean, "save_mean"), in_mut(save_invstd, "save_invstd")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *NativeBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
     Tensor running_var, bool training, double momentum, double eps, Tensor out_, Tensor save_mean,
     Tensor save_invstd, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_batch_norm_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, momentum,
-      eps, in_mut(out_, "out_"), in_mut(save_mean, "save_mean"), in_mut(save_invstd,
-      "save_invstd")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(running_mean) && unrecorded(running_var) && unrecorded(out_) && unrecorded(save_mean) && unrecorded(save_invstd), c10::autograd_dispatch_keyset); auto all = at::_ops::native_batch_norm_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in_opt(running_mean), in_opt(running_var), training, momentum, eps, in_mut(out_, "out_"), in_mut(save_mean, "save_mean"), in_mut(save_invstd, "save_invstd")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_NativeBatchNormOut(void *p) {
@@ -4182,9 +3938,7 @@ const char *thunk_NativeChannelShuffle(void *p) {
 
 const char *NativeDropout(Tensor input, double p, const bool *train, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::native_dropout::call(in(input, "input"), p,
-      opt(train)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input)); auto all = at::_ops::native_dropout::call(in(input, "input"), p, opt(train)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_NativeDropout(void *p) {
@@ -4198,8 +3952,7 @@ const char *thunk_NativeDropout(void *p) {
 }
 
 const char *NativeDropoutBackward(Tensor grad_output, Tensor mask, double scale, Tensor *result) {
-  return guard([&] { out(result, at::_ops::native_dropout_backward::call(in(grad_output,
-      "grad_output"), in(mask, "mask"), scale)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(mask)); out(result, at::_ops::native_dropout_backward::call(in(grad_output, "grad_output"), in(mask, "mask"), scale)); });
 }
 
 const char *thunk_NativeDropoutBackward(void *p) {
@@ -4212,8 +3965,7 @@ const char *thunk_NativeDropoutBackward(void *p) {
 
 const char *NativeDropoutBackwardOut(Tensor grad_output, Tensor mask, double scale, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::native_dropout_backward_out::call(in(grad_output,
-      "grad_output"), in(mask, "mask"), scale, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::native_dropout_backward_out::call(in(grad_output, "grad_output"), in(mask, "mask"), scale, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NativeDropoutBackwardOut(void *p) {
@@ -4224,9 +3976,7 @@ const char *thunk_NativeDropoutBackwardOut(void *p) {
 
 const char *NativeDropoutOut(Tensor input, double p, const bool *train, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::native_dropout_out::call(in(input, "input"), p, opt(train),
-      in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::native_dropout_out::call(in(input, "input"), p, opt(train), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_NativeDropoutOut(void *p) {
@@ -4237,10 +3987,7 @@ const char *thunk_NativeDropoutOut(void *p) {
 
 const char *NativeGroupNorm(Tensor input, Tensor weight, Tensor bias, int64_t N, int64_t C,
     int64_t HxW, int64_t group, double eps, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_group_norm::call(in(input, "input"), in_opt(weight),
-      in_opt(bias), c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, eps); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); auto all = at::_ops::native_group_norm::call(in(input, "input"), in_opt(weight), in_opt(bias), c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_NativeGroupNorm(void *p) {
@@ -4257,11 +4004,7 @@ const char *thunk_NativeGroupNorm(void *p) {
 const char *NativeGroupNormBackward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd,
     Tensor weight, int64_t N, int64_t C, int64_t HxW, int64_t group, const bool *output_mask,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_group_norm_backward::call(in(grad_out, "grad_out"),
-      in(input, "input"), in(mean, "mean"), in(rstd, "rstd"), in_opt(weight), c10::SymInt(N),
-      c10::SymInt(C), c10::SymInt(HxW), group, bools<3>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(rstd) && unrecorded(weight)); auto all = at::_ops::native_group_norm_backward::call(in(grad_out, "grad_out"), in(input, "input"), in(mean, "mean"), in(rstd, "rstd"), in_opt(weight), c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_NativeGroupNormBackward(void *p) {
@@ -4279,12 +4022,7 @@ const char *thunk_NativeGroupNormBackward(void *p) {
 const char *NativeGroupNormBackwardOut(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd,
     Tensor weight, int64_t N, int64_t C, int64_t HxW, int64_t group, const bool *output_mask,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_group_norm_backward_out::call(in(grad_out,
-      "grad_out"), in(input, "input"), in(mean, "mean"), in(rstd, "rstd"), in_opt(weight),
-      c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, bools<3>(output_mask,
-      "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(rstd) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::native_group_norm_backward_out::call(in(grad_out, "grad_out"), in(input, "input"), in(mean, "mean"), in(rstd, "rstd"), in_opt(weight), c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_NativeGroupNormBackwardOut(void *p) {
@@ -4297,11 +4035,7 @@ const char *thunk_NativeGroupNormBackwardOut(void *p) {
 const char *NativeGroupNormOut(Tensor input, Tensor weight, Tensor bias, int64_t N, int64_t C,
     int64_t HxW, int64_t group, double eps, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_group_norm_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, eps,
-      in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::native_group_norm_out::call(in(input, "input"), in_opt(weight), in_opt(bias), c10::SymInt(N), c10::SymInt(C), c10::SymInt(HxW), group, eps, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_NativeGroupNormOut(void *p) {
@@ -4314,10 +4048,7 @@ const char *thunk_NativeGroupNormOut(void *p) {
 const char *NativeLayerNorm(Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor weight, Tensor bias, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_layer_norm::call(in(input, "input"),
-      symints(normalized_shape, normalized_shape_len), in_opt(weight), in_opt(bias),
-      eps); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); auto all = at::_ops::native_layer_norm::call(in(input, "input"), symints(normalized_shape, normalized_shape_len), in_opt(weight), in_opt(bias), eps); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_NativeLayerNorm(void *p) {
@@ -4334,11 +4065,7 @@ const char *thunk_NativeLayerNorm(void *p) {
 const char *NativeLayerNormBackward(Tensor grad_out, Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor mean, Tensor rstd, Tensor weight, Tensor bias,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_layer_norm_backward::call(in(grad_out, "grad_out"),
-      in(input, "input"), symints(normalized_shape, normalized_shape_len), in(mean, "mean"),
-      in(rstd, "rstd"), in_opt(weight), in_opt(bias), bools<3>(output_mask,
-      "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(rstd) && unrecorded(weight) && unrecorded(bias)); auto all = at::_ops::native_layer_norm_backward::call(in(grad_out, "grad_out"), in(input, "input"), symints(normalized_shape, normalized_shape_len), in(mean, "mean"), in(rstd, "rstd"), in_opt(weight), in_opt(bias), bools<3>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_NativeLayerNormBackward(void *p) {
@@ -4357,12 +4084,7 @@ const char *NativeLayerNormBackwardOut(Tensor grad_out, Tensor input,
     const int64_t *normalized_shape, int64_t normalized_shape_len, Tensor mean, Tensor rstd,
     Tensor weight, Tensor bias, const bool *output_mask, Tensor out0, Tensor out1, Tensor out2,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_layer_norm_backward_out::call(in(grad_out,
-      "grad_out"), in(input, "input"), symints(normalized_shape, normalized_shape_len), in(mean,
-      "mean"), in(rstd, "rstd"), in_opt(weight), in_opt(bias), bools<3>(output_mask,
-      "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(input) && unrecorded(mean) && unrecorded(rstd) && unrecorded(weight) && unrecorded(bias) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::native_layer_norm_backward_out::call(in(grad_out, "grad_out"), in(input, "input"), symints(normalized_shape, normalized_shape_len), in(mean, "mean"), in(rstd, "rstd"), in_opt(weight), in_opt(bias), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_NativeLayerNormBackwardOut(void *p) {
@@ -4376,11 +4098,7 @@ const char *thunk_NativeLayerNormBackwardOut(void *p) {
 const char *NativeLayerNormOut(Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor weight, Tensor bias, double eps, Tensor out0, Tensor out1,
     Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::native_layer_norm_out::call(in(input, "input"),
-      symints(normalized_shape, normalized_shape_len), in_opt(weight), in_opt(bias), eps,
-      in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::native_layer_norm_out::call(in(input, "input"), symints(normalized_shape, normalized_shape_len), in_opt(weight), in_opt(bias), eps, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_NativeLayerNormOut(void *p) {
@@ -4394,27 +4112,19 @@ const char *_NativeMultiHeadAttention(Tensor query, Tensor key, Tensor value, in
     int64_t num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias,
     Tensor mask, bool need_weights, bool average_attn_weights, const int64_t *mask_type,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_native_multi_head_attention::call(in(query, "query"),
-      in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"),
-      in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"),
-      in_opt(mask), need_weights, average_attn_weights, opt(mask_type)); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(mask)); auto all = at::_ops::_native_multi_head_attention::call(in(query, "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), in_opt(mask), need_weights, average_attn_weights, opt(mask_type)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_NativeMultiHeadAttentionOut(Tensor query, Tensor key, Tensor value, int64_t embed_dim,
     int64_t num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias,
     Tensor mask, bool need_weights, bool average_attn_weights, const int64_t *mask_type,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_native_multi_head_attention_out::call(in(query, "query"),
-      in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"),
-      in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"),
-      in_opt(mask), need_weights, average_attn_weights, opt(mask_type), in_mut(out0, "out0"),
-      in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(mask) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_native_multi_head_attention_out::call(in(query, "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), in_opt(mask), need_weights, average_attn_weights, opt(mask_type), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *NativeNorm(Tensor self, Scalar p, Tensor *result) {
-  return guard([&] { out(result, at::_ops::native_norm::call(in(self, "self"), scalar(p))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::native_norm::call(in(self, "self"), scalar(p))); });
 }
 
 const char *thunk_NativeNorm(void *p) {
@@ -4426,8 +4136,9 @@ const char *thunk_NativeNorm(void *p) {
 }
 
 const char *NativeNormOut(Tensor self, Scalar p, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::native_norm_out::call(in(self, "self"), scalar(p),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::native_norm_out::call(in(self,
+      "self"), scalar(p), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NativeNormOut(void *p) {
@@ -4438,8 +4149,9 @@ const char *thunk_NativeNormOut(void *p) {
 
 const char *NativeNormScalarOptDimDType(Tensor self, const Scalar *p, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::native_norm_ScalarOpt_dim_dtype::call(in(self, "self"),
-      scalar_opt(p), ints(dim, dim_len), keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::native_norm_ScalarOpt_dim_dtype::call(in(self, "self"), scalar_opt(p), ints(dim,
+      dim_len), keepdim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_NativeNormScalarOptDimDType(void *p) {
@@ -4453,9 +4165,10 @@ const char *thunk_NativeNormScalarOptDimDType(void *p) {
 
 const char *NativeNormScalarOptDimDTypeOut(Tensor self, const Scalar *p, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::native_norm_ScalarOpt_dim_dtype_out::call(in(self,
-      "self"), scalar_opt(p), ints(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::native_norm_ScalarOpt_dim_dtype_out::call(in(self, "self"), scalar_opt(p),
+      ints(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NativeNormScalarOptDimDTypeOut(void *p) {
@@ -4479,7 +4192,8 @@ const char *thunk_NDim(void *p) {
 }
 
 const char *Ne(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ne_Tensor::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::ne_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Ne(void *p) {
@@ -4491,8 +4205,9 @@ const char *thunk_Ne(void *p) {
 }
 
 const char *Ne_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ne__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ne__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Ne_(void *p) {
@@ -4502,7 +4217,8 @@ const char *thunk_Ne_(void *p) {
 }
 
 const char *Neg(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::neg::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::neg::call(in(self, "self"))); });
 }
 
 const char *thunk_Neg(void *p) {
@@ -4514,7 +4230,9 @@ const char *thunk_Neg(void *p) {
 }
 
 const char *Neg_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::neg_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::neg_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Neg_(void *p) {
@@ -4557,8 +4275,9 @@ const char *thunk_NegativeOut(void *p) {
 }
 
 const char *NegOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::neg_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::neg_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NegOut(void *p) {
@@ -4568,21 +4287,23 @@ const char *thunk_NegOut(void *p) {
 }
 
 const char *_NegView(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_neg_view::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::_neg_view::call(in(self, "self"))); });
 }
 
 const char *_NegViewCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_neg_view_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_neg_view_copy::call(in(self, "self"))); });
 }
 
 const char *_NegViewCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_neg_view_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_neg_view_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *NeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ne_Tensor_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::ne_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NeOut(void *p) {
@@ -4592,7 +4313,8 @@ const char *thunk_NeOut(void *p) {
 }
 
 const char *NeScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ne_Scalar::call(in(self, "self"), scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::ne_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_NeScalar(void *p) {
@@ -4604,8 +4326,9 @@ const char *thunk_NeScalar(void *p) {
 }
 
 const char *NeScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ne__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ne__Scalar::call(in_mut(self,
+      "self"), scalar(other))); });
 }
 
 const char *thunk_NeScalar_(void *p) {
@@ -4615,8 +4338,9 @@ const char *thunk_NeScalar_(void *p) {
 }
 
 const char *NeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ne_Scalar_out::call(in(self, "self"), scalar(other),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ne_Scalar_out::call(in(self,
+      "self"), scalar(other), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NeScalarOut(void *p) {
@@ -4627,155 +4351,164 @@ const char *thunk_NeScalarOut(void *p) {
 
 const char *_NestedComputeContiguousStridesOffsets(Tensor nested_size, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_nested_compute_contiguous_strides_offsets::call(in(nested_size, "nested_size")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(nested_size)); auto all = at::_ops::_nested_compute_contiguous_strides_offsets::call(in(nested_size, "nested_size")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_NestedFromPadded(Tensor padded, Tensor cpu_nested_shape_example,
     bool fuse_transform_0213, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_from_padded::call(in(padded, "padded"),
-      in(cpu_nested_shape_example, "cpu_nested_shape_example"), fuse_transform_0213)); });
+  return guard([&] { const BelowAutograd below(unrecorded(padded) && unrecorded(cpu_nested_shape_example)); out(result, at::_ops::_nested_from_padded::call(in(padded, "padded"), in(cpu_nested_shape_example, "cpu_nested_shape_example"), fuse_transform_0213)); });
 }
 
 const char *_NestedFromPaddedAndNestedExample(Tensor padded, Tensor nt_example, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_from_padded_and_nested_example::call(in(padded,
-      "padded"), in(nt_example, "nt_example"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(padded) && unrecorded(nt_example)); out(result, at::_ops::_nested_from_padded_and_nested_example::call(in(padded, "padded"), in(nt_example, "nt_example"))); });
 }
 
 const char *_NestedFromPaddedAndNestedExampleOut(Tensor padded, Tensor nt_example, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_nested_from_padded_and_nested_example_out::call(in(padded, "padded"),
-      in(nt_example, "nt_example"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(padded) && unrecorded(nt_example) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_nested_from_padded_and_nested_example_out::call(in(padded, "padded"), in(nt_example, "nt_example"), in_mut(out_, "out_"))); });
 }
 
 const char *_NestedFromPaddedOut(Tensor padded, Tensor cpu_nested_shape_example,
     bool fuse_transform_0213, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_from_padded_out::call(in(padded, "padded"),
-      in(cpu_nested_shape_example, "cpu_nested_shape_example"), fuse_transform_0213, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(padded) && unrecorded(cpu_nested_shape_example) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_nested_from_padded_out::call(in(padded, "padded"), in(cpu_nested_shape_example, "cpu_nested_shape_example"), fuse_transform_0213, in_mut(out_, "out_"))); });
 }
 
 const char *_NestedFromPaddedTensor(Tensor padded, Tensor offsets, Tensor dummy,
     int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, const int64_t *sum_S,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_from_padded_tensor::call(in(padded, "padded"),
-      in(offsets, "offsets"), in(dummy, "dummy"), ragged_idx, in_opt(min_seqlen),
-      in_opt(max_seqlen), symint_opt(sum_S))); });
+  return guard([&] { const BelowAutograd below(unrecorded(padded) && unrecorded(offsets) && unrecorded(dummy) && unrecorded(min_seqlen) && unrecorded(max_seqlen)); out(result, at::_ops::_nested_from_padded_tensor::call(in(padded, "padded"), in(offsets, "offsets"), in(dummy, "dummy"), ragged_idx, in_opt(min_seqlen), in_opt(max_seqlen), symint_opt(sum_S))); });
 }
 
 const char *_NestedGetJaggedDummy(Tensor any, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_jagged_dummy::call(in(any, "any"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(any)); out(result,
+      at::_ops::_nested_get_jagged_dummy::call(in(any, "any"))); });
 }
 
 const char *_NestedGetLengths(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_lengths::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_get_lengths::call(in(self, "self"))); });
 }
 
 const char *_NestedGetMaxSeqlen(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_max_seqlen::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_get_max_seqlen::call(in(self, "self"))); });
 }
 
 const char *_NestedGetMinSeqlen(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_min_seqlen::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_get_min_seqlen::call(in(self, "self"))); });
 }
 
 const char *_NestedGetOffsets(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_offsets::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_get_offsets::call(in(self, "self"))); });
 }
 
 const char *_NestedGetRaggedIdx(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::_nested_get_ragged_idx::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::_nested_get_ragged_idx::call(in(self, "self")); });
 }
 
 const char *_NestedGetValues(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_values::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::_nested_get_values::call(in(self,
+      "self"))); });
 }
 
 const char *_NestedGetValuesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_get_values_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_get_values_copy::call(in(self, "self"))); });
 }
 
 const char *_NestedGetValuesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_get_values_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_nested_get_values_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *_NestedSelectBackward(Tensor grad_output, Tensor self, int64_t dim, int64_t index,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_select_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), dim, c10::SymInt(index))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::_nested_select_backward::call(in(grad_output, "grad_output"), in(self, "self"), dim, c10::SymInt(index))); });
 }
 
 const char *_NestedSumBackward(Tensor grad, Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_sum_backward::call(in(grad, "grad"), in(self,
-      "self"), ints_opt(dim, dim_len), keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self)); out(result,
+      at::_ops::_nested_sum_backward::call(in(grad, "grad"), in(self, "self"), ints_opt(dim,
+      dim_len), keepdim)); });
 }
 
 const char *_NestedTensorFromMask(Tensor t, Tensor mask, bool mask_check, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_tensor_from_mask::call(in(t, "t"), in(mask,
-      "mask"), mask_check)); });
+  return guard([&] { const BelowAutograd below(unrecorded(t) && unrecorded(mask)); out(result,
+      at::_ops::_nested_tensor_from_mask::call(in(t, "t"), in(mask, "mask"), mask_check)); });
 }
 
 const char *_NestedTensorFromMaskLeftAligned(Tensor t, Tensor mask, bool *result) {
-  return guard([&] { *result = at::_ops::_nested_tensor_from_mask_left_aligned::call(in(t, "t"),
-      in(mask, "mask")); });
+  return guard([&] { const BelowAutograd below(unrecorded(t) && unrecorded(mask)); *result = at::_ops::_nested_tensor_from_mask_left_aligned::call(in(t, "t"), in(mask, "mask")); });
 }
 
 const char *_NestedTensorFromMaskOut(Tensor t, Tensor mask, bool mask_check, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_tensor_from_mask_out::call(in(t, "t"),
-      in(mask, "mask"), mask_check, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(t) && unrecorded(mask) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_nested_tensor_from_mask_out::call(in(t, "t"), in(mask, "mask"), mask_check,
+      in_mut(out_, "out_"))); });
 }
 
 const char *_NestedTensorFromTensorList(const Tensor *list, int64_t list_len,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_tensor_from_tensor_list::call(in_list(list,
-      list_len, "list"), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(list, list_len)); out(result,
+      at::_ops::_nested_tensor_from_tensor_list::call(in_list(list, list_len, "list"),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *_NestedTensorFromTensorListOut(const Tensor *list, int64_t list_len,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(list, list_len) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_nested_tensor_from_tensor_list_out::call(in_list(list, list_len, "list"),
       dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory), in_mut(out_,
       "out_"))); });
 }
 
 const char *_NestedTensorSize(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_tensor_size::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_tensor_size::call(in(self, "self"))); });
 }
 
 const char *_NestedTensorSizeOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_tensor_size_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_nested_tensor_size_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *_NestedTensorSoftmaxWithShape(Tensor self, Tensor query, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_tensor_softmax_with_shape::call(in(self, "self"),
-      in(query, "query"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(query)); out(result,
+      at::_ops::_nested_tensor_softmax_with_shape::call(in(self, "self"), in(query, "query"))); });
 }
 
 const char *_NestedTensorStorageOffsets(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_tensor_storage_offsets::call(in(self,
-      "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_tensor_storage_offsets::call(in(self, "self"))); });
 }
 
 const char *_NestedTensorStorageOffsetsOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_tensor_storage_offsets_out::call(in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_nested_tensor_storage_offsets_out::call(in(self, "self"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *_NestedTensorStrides(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_tensor_strides::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_nested_tensor_strides::call(in(self, "self"))); });
 }
 
 const char *_NestedTensorStridesOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_tensor_strides_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_nested_tensor_strides_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *NestedToPaddedTensor(Tensor self, double padding, const int64_t *output_size,
@@ -4795,50 +4528,39 @@ const char *thunk_NestedToPaddedTensor(void *p) {
 
 const char *_NestedViewFromBuffer(Tensor self, Tensor nested_size, Tensor nested_strides,
     Tensor offsets, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_view_from_buffer::call(in(self, "self"),
-      in(nested_size, "nested_size"), in(nested_strides, "nested_strides"), in(offsets,
-      "offsets"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(nested_size) && unrecorded(nested_strides) && unrecorded(offsets), c10::autograd_dispatch_keyset); out(result, at::_ops::_nested_view_from_buffer::call(in(self, "self"), in(nested_size, "nested_size"), in(nested_strides, "nested_strides"), in(offsets, "offsets"))); });
 }
 
 const char *_NestedViewFromBufferCopy(Tensor self, Tensor nested_size, Tensor nested_strides,
     Tensor offsets, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_view_from_buffer_copy::call(in(self, "self"),
-      in(nested_size, "nested_size"), in(nested_strides, "nested_strides"), in(offsets,
-      "offsets"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(nested_size) && unrecorded(nested_strides) && unrecorded(offsets)); out(result, at::_ops::_nested_view_from_buffer_copy::call(in(self, "self"), in(nested_size, "nested_size"), in(nested_strides, "nested_strides"), in(offsets, "offsets"))); });
 }
 
 const char *_NestedViewFromBufferCopyOut(Tensor self, Tensor nested_size, Tensor nested_strides,
     Tensor offsets, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_view_from_buffer_copy_out::call(in(self,
-      "self"), in(nested_size, "nested_size"), in(nested_strides, "nested_strides"), in(offsets,
-      "offsets"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(nested_size) && unrecorded(nested_strides) && unrecorded(offsets) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_nested_view_from_buffer_copy_out::call(in(self, "self"), in(nested_size, "nested_size"), in(nested_strides, "nested_strides"), in(offsets, "offsets"), in_mut(out_, "out_"))); });
 }
 
 const char *_NestedViewFromJagged(Tensor self, Tensor offsets, Tensor dummy, Tensor lengths,
     int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_view_from_jagged::call(in(self, "self"),
-      in(offsets, "offsets"), in(dummy, "dummy"), in_opt(lengths), ragged_idx, in_opt(min_seqlen),
-      in_opt(max_seqlen))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(offsets) && unrecorded(dummy) && unrecorded(lengths) && unrecorded(min_seqlen) && unrecorded(max_seqlen), c10::autograd_dispatch_keyset); out(result, at::_ops::_nested_view_from_jagged::call(in(self, "self"), in(offsets, "offsets"), in(dummy, "dummy"), in_opt(lengths), ragged_idx, in_opt(min_seqlen), in_opt(max_seqlen))); });
 }
 
 const char *_NestedViewFromJaggedCopy(Tensor self, Tensor offsets, Tensor dummy, Tensor lengths,
     int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nested_view_from_jagged_copy::call(in(self, "self"),
-      in(offsets, "offsets"), in(dummy, "dummy"), in_opt(lengths), ragged_idx, in_opt(min_seqlen),
-      in_opt(max_seqlen))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(offsets) && unrecorded(dummy) && unrecorded(lengths) && unrecorded(min_seqlen) && unrecorded(max_seqlen)); out(result, at::_ops::_nested_view_from_jagged_copy::call(in(self, "self"), in(offsets, "offsets"), in(dummy, "dummy"), in_opt(lengths), ragged_idx, in_opt(min_seqlen), in_opt(max_seqlen))); });
 }
 
 const char *_NestedViewFromJaggedCopyOut(Tensor self, Tensor offsets, Tensor dummy, Tensor lengths,
     int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nested_view_from_jagged_copy_out::call(in(self,
-      "self"), in(offsets, "offsets"), in(dummy, "dummy"), in_opt(lengths), ragged_idx,
-      in_opt(min_seqlen), in_opt(max_seqlen), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(offsets) && unrecorded(dummy) && unrecorded(lengths) && unrecorded(min_seqlen) && unrecorded(max_seqlen) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_nested_view_from_jagged_copy_out::call(in(self, "self"), in(offsets, "offsets"), in(dummy, "dummy"), in_opt(lengths), ragged_idx, in_opt(min_seqlen), in_opt(max_seqlen), in_mut(out_, "out_"))); });
 }
 
 const char *NewEmpty(Tensor self, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::new_empty::call(in(self, "self"), symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::new_empty::call(in(self, "self"), symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_NewEmpty(void *p) {
@@ -4854,8 +4576,9 @@ const char *thunk_NewEmpty(void *p) {
 
 const char *NewEmptyOut(Tensor self, const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::new_empty_out::call(in(self, "self"), symints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::new_empty_out::call(in(self,
+      "self"), symints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NewEmptyOut(void *p) {
@@ -4867,9 +4590,10 @@ const char *thunk_NewEmptyOut(void *p) {
 const char *NewEmptyStrided(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::new_empty_strided::call(in(self, "self"), symints(size,
-      size_len), symints(stride, stride_len), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::new_empty_strided::call(in(self, "self"), symints(size, size_len), symints(stride,
+      stride_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_NewEmptyStrided(void *p) {
@@ -4885,8 +4609,10 @@ const char *thunk_NewEmptyStrided(void *p) {
 
 const char *NewEmptyStridedOut(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::new_empty_strided_out::call(in(self, "self"),
-      symints(size, size_len), symints(stride, stride_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::new_empty_strided_out::call(in(self, "self"), symints(size, size_len),
+      symints(stride, stride_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NewEmptyStridedOut(void *p) {
@@ -4898,9 +4624,9 @@ const char *thunk_NewEmptyStridedOut(void *p) {
 const char *NewFull(Tensor self, const int64_t *size, int64_t size_len, Scalar fill_value,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::new_full::call(in(self, "self"), symints(size, size_len),
-      scalar(fill_value), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::new_full::call(in(self, "self"), symints(size, size_len), scalar(fill_value),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_NewFull(void *p) {
@@ -4916,8 +4642,9 @@ const char *thunk_NewFull(void *p) {
 
 const char *NewFullOut(Tensor self, const int64_t *size, int64_t size_len, Scalar fill_value,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::new_full_out::call(in(self, "self"), symints(size,
-      size_len), scalar(fill_value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::new_full_out::call(in(self,
+      "self"), symints(size, size_len), scalar(fill_value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NewFullOut(void *p) {
@@ -4928,8 +4655,9 @@ const char *thunk_NewFullOut(void *p) {
 
 const char *NewOnes(Tensor self, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::new_ones::call(in(self, "self"), symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::new_ones::call(in(self, "self"), symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_NewOnes(void *p) {
@@ -4945,8 +4673,9 @@ const char *thunk_NewOnes(void *p) {
 
 const char *NewOnesOut(Tensor self, const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::new_ones_out::call(in(self, "self"), symints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::new_ones_out::call(in(self,
+      "self"), symints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NewOnesOut(void *p) {
@@ -4957,8 +4686,9 @@ const char *thunk_NewOnesOut(void *p) {
 
 const char *NewZeros(Tensor self, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::new_zeros::call(in(self, "self"), symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::new_zeros::call(in(self, "self"), symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_NewZeros(void *p) {
@@ -4974,8 +4704,9 @@ const char *thunk_NewZeros(void *p) {
 
 const char *NewZerosOut(Tensor self, const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::new_zeros_out::call(in(self, "self"), symints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::new_zeros_out::call(in(self,
+      "self"), symints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NewZerosOut(void *p) {
@@ -4986,18 +4717,19 @@ const char *thunk_NewZerosOut(void *p) {
 
 const char *_NewZerosWithSameFeatureMeta(Tensor self, Tensor other, int64_t self_num_batch_dims,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_new_zeros_with_same_feature_meta::call(in(self, "self"),
-      in(other, "other"), self_num_batch_dims)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::_new_zeros_with_same_feature_meta::call(in(self, "self"), in(other, "other"),
+      self_num_batch_dims)); });
 }
 
 const char *_NewZerosWithSameFeatureMetaOut(Tensor self, Tensor other, int64_t self_num_batch_dims,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_new_zeros_with_same_feature_meta_out::call(in(self,
-      "self"), in(other, "other"), self_num_batch_dims, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_new_zeros_with_same_feature_meta_out::call(in(self, "self"), in(other, "other"), self_num_batch_dims, in_mut(out_, "out_"))); });
 }
 
 const char *Nextafter(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nextafter::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::nextafter::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Nextafter(void *p) {
@@ -5009,8 +4741,9 @@ const char *thunk_Nextafter(void *p) {
 }
 
 const char *Nextafter_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nextafter_::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nextafter_::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Nextafter_(void *p) {
@@ -5020,8 +4753,7 @@ const char *thunk_Nextafter_(void *p) {
 }
 
 const char *NextafterOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nextafter_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::nextafter_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NextafterOut(void *p) {
@@ -5062,9 +4794,7 @@ const char *thunk_NLLLoss2d(void *p) {
 
 const char *NLLLoss2dBackward(Tensor grad_output, Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nll_loss2d_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index),
-      in(total_weight, "total_weight"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(total_weight)); out(result, at::_ops::nll_loss2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in(total_weight, "total_weight"))); });
 }
 
 const char *thunk_NLLLoss2dBackward(void *p) {
@@ -5079,10 +4809,7 @@ const char *thunk_NLLLoss2dBackward(void *p) {
 const char *NLLLoss2dBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nll_loss2d_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction,
-      c10::SymInt(ignore_index), in(total_weight, "total_weight"), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(total_weight) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::nll_loss2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in(total_weight, "total_weight"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_NLLLoss2dBackwardGradInput(void *p) {
@@ -5094,9 +4821,7 @@ const char *thunk_NLLLoss2dBackwardGradInput(void *p) {
 
 const char *NLLLoss2dForward(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor *output, Tensor *total_weight) {
-  return guard([&] { auto all = at::_ops::nll_loss2d_forward::call(in(self, "self"), in(target,
-      "target"), in_opt(weight), reduction, c10::SymInt(ignore_index)); out(output,
-      std::move(std::get<0>(all))); out(total_weight, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight)); auto all = at::_ops::nll_loss2d_forward::call(in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index)); out(output, std::move(std::get<0>(all))); out(total_weight, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_NLLLoss2dForward(void *p) {
@@ -5111,10 +4836,7 @@ const char *thunk_NLLLoss2dForward(void *p) {
 
 const char *NLLLoss2dForwardOutput(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor output, Tensor total_weight, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::nll_loss2d_forward_output::call(in(self, "self"),
-      in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in_mut(output,
-      "output"), in_mut(total_weight, "total_weight")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(output) && unrecorded(total_weight), c10::autograd_dispatch_keyset); auto all = at::_ops::nll_loss2d_forward_output::call(in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in_mut(output, "output"), in_mut(total_weight, "total_weight")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_NLLLoss2dForwardOutput(void *p) {
@@ -5138,9 +4860,7 @@ const char *thunk_NLLLoss2dOut(void *p) {
 
 const char *NLLLossBackward(Tensor grad_output, Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nll_loss_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index),
-      in(total_weight, "total_weight"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(total_weight)); out(result, at::_ops::nll_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in(total_weight, "total_weight"))); });
 }
 
 const char *thunk_NLLLossBackward(void *p) {
@@ -5155,10 +4875,7 @@ const char *thunk_NLLLossBackward(void *p) {
 const char *NLLLossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nll_loss_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction,
-      c10::SymInt(ignore_index), in(total_weight, "total_weight"), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(total_weight) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::nll_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in(total_weight, "total_weight"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_NLLLossBackwardGradInput(void *p) {
@@ -5170,9 +4887,7 @@ const char *thunk_NLLLossBackwardGradInput(void *p) {
 
 const char *NLLLossForward(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor *output, Tensor *total_weight) {
-  return guard([&] { auto all = at::_ops::nll_loss_forward::call(in(self, "self"), in(target,
-      "target"), in_opt(weight), reduction, c10::SymInt(ignore_index)); out(output,
-      std::move(std::get<0>(all))); out(total_weight, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight)); auto all = at::_ops::nll_loss_forward::call(in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index)); out(output, std::move(std::get<0>(all))); out(total_weight, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_NLLLossForward(void *p) {
@@ -5187,10 +4902,7 @@ const char *thunk_NLLLossForward(void *p) {
 
 const char *NLLLossForwardOutput(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor output, Tensor total_weight, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::nll_loss_forward_output::call(in(self, "self"), in(target,
-      "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in_mut(output, "output"),
-      in_mut(total_weight, "total_weight")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(weight) && unrecorded(output) && unrecorded(total_weight), c10::autograd_dispatch_keyset); auto all = at::_ops::nll_loss_forward_output::call(in(self, "self"), in(target, "target"), in_opt(weight), reduction, c10::SymInt(ignore_index), in_mut(output, "output"), in_mut(total_weight, "total_weight")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_NLLLossForwardOutput(void *p) {
@@ -5234,9 +4946,7 @@ const char *_NNPACKAvailable(bool *result) {
 const char *_NNPACKSpatialConvolution(Tensor input, Tensor weight, Tensor bias,
     const int64_t *padding, int64_t padding_len, const int64_t *stride, int64_t stride_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_nnpack_spatial_convolution::call(in(input, "input"),
-      in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::_nnpack_spatial_convolution::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len))); });
 }
 
 }  // extern "C"

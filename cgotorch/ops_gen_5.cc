@@ -179,17 +179,16 @@ extern "C" {
 const char *_NNPACKSpatialConvolutionOut(Tensor input, Tensor weight, Tensor bias,
     const int64_t *padding, int64_t padding_len, const int64_t *stride, int64_t stride_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_nnpack_spatial_convolution_out::call(in(input,
-      "input"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride,
-      stride_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_nnpack_spatial_convolution_out::call(in(input, "input"), in(weight, "weight"), in_opt(bias), symints(padding, padding_len), symints(stride, stride_len), in_mut(out_, "out_"))); });
 }
 
 const char *_NNZ(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::_nnz::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::_nnz::call(in(self, "self")); });
 }
 
 const char *NonZero(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nonzero::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::nonzero::call(in(self, "self"))); });
 }
 
 const char *thunk_NonZero(void *p) {
@@ -216,8 +215,9 @@ const char *thunk_NonZeroNumPy(void *p) {
 }
 
 const char *NonZeroOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nonzero_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nonzero_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NonZeroOut(void *p) {
@@ -227,8 +227,8 @@ const char *thunk_NonZeroOut(void *p) {
 }
 
 const char *NonZeroStatic(Tensor self, int64_t size, int64_t fill_value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::nonzero_static::call(in(self, "self"), c10::SymInt(size),
-      fill_value)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::nonzero_static::call(in(self, "self"), c10::SymInt(size), fill_value)); });
 }
 
 const char *thunk_NonZeroStatic(void *p) {
@@ -241,8 +241,9 @@ const char *thunk_NonZeroStatic(void *p) {
 
 const char *NonZeroStaticOut(Tensor self, int64_t size, int64_t fill_value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::nonzero_static_out::call(in(self, "self"),
-      c10::SymInt(size), fill_value, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::nonzero_static_out::call(in(self,
+      "self"), c10::SymInt(size), fill_value, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NonZeroStaticOut(void *p) {
@@ -252,7 +253,8 @@ const char *thunk_NonZeroStaticOut(void *p) {
 }
 
 const char *Norm(Tensor self, Scalar p, Tensor *result) {
-  return guard([&] { out(result, at::_ops::norm_Scalar::call(in(self, "self"), scalar(p))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::norm_Scalar::call(in(self, "self"), scalar(p))); });
 }
 
 const char *thunk_Norm(void *p) {
@@ -264,8 +266,9 @@ const char *thunk_Norm(void *p) {
 }
 
 const char *Normal(Tensor mean, Tensor std, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::normal_Tensor_Tensor::call(in(mean, "mean"), in(std,
-      "std"), generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mean) && unrecorded(std)); out(result,
+      at::_ops::normal_Tensor_Tensor::call(in(mean, "mean"), in(std, "std"),
+      generator_opt(generator))); });
 }
 
 const char *thunk_Normal(void *p) {
@@ -277,8 +280,9 @@ const char *thunk_Normal(void *p) {
 }
 
 const char *Normal_(Tensor self, double mean, double std, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::normal_::call(in_mut(self, "self"), mean, std,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::normal_::call(in_mut(self,
+      "self"), mean, std, generator_opt(generator))); });
 }
 
 const char *thunk_Normal_(void *p) {
@@ -290,9 +294,10 @@ const char *thunk_Normal_(void *p) {
 const char *NormalFloatFloat(double mean, double std, const int64_t *size, int64_t size_len,
     Generator generator, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::normal_float_float::call(mean, std, symints(size,
-      size_len), generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::normal_float_float::call(mean, std, symints(size, size_len),
+      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_NormalFloatFloat(void *p) {
@@ -308,8 +313,9 @@ const char *thunk_NormalFloatFloat(void *p) {
 
 const char *NormalFloatFloatOut(double mean, double std, const int64_t *size, int64_t size_len,
     Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::normal_float_float_out::call(mean, std, symints(size,
-      size_len), generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::normal_float_float_out::call(mean,
+      std, symints(size, size_len), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormalFloatFloatOut(void *p) {
@@ -319,8 +325,8 @@ const char *thunk_NormalFloatFloatOut(void *p) {
 }
 
 const char *NormalFloatTensor(double mean, Tensor std, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::normal_float_Tensor::call(mean, in(std, "std"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(std)); out(result,
+      at::_ops::normal_float_Tensor::call(mean, in(std, "std"), generator_opt(generator))); });
 }
 
 const char *thunk_NormalFloatTensor(void *p) {
@@ -333,8 +339,10 @@ const char *thunk_NormalFloatTensor(void *p) {
 
 const char *NormalFloatTensorOut(double mean, Tensor std, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::normal_float_Tensor_out::call(mean, in(std, "std"),
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(std) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::normal_float_Tensor_out::call(mean, in(std, "std"), generator_opt(generator),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormalFloatTensorOut(void *p) {
@@ -345,8 +353,8 @@ const char *thunk_NormalFloatTensorOut(void *p) {
 
 const char *NormalFunctional(Tensor self, double mean, double std, Generator generator,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::normal_functional::call(in(self, "self"), mean, std,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::normal_functional::call(in(self, "self"), mean, std, generator_opt(generator))); });
 }
 
 const char *thunk_NormalFunctional(void *p) {
@@ -358,8 +366,7 @@ const char *thunk_NormalFunctional(void *p) {
 }
 
 const char *NormalOut(Tensor mean, Tensor std, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::normal_Tensor_Tensor_out::call(in(mean, "mean"),
-      in(std, "std"), generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mean) && unrecorded(std) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::normal_Tensor_Tensor_out::call(in(mean, "mean"), in(std, "std"), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormalOut(void *p) {
@@ -370,8 +377,9 @@ const char *thunk_NormalOut(void *p) {
 
 const char *NormalSelfOut(Tensor self, double mean, double std, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::normal_out::call(in(self, "self"), mean, std,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::normal_out::call(in(self, "self"),
+      mean, std, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormalSelfOut(void *p) {
@@ -381,8 +389,8 @@ const char *thunk_NormalSelfOut(void *p) {
 }
 
 const char *NormalTensorFloat(Tensor mean, double std, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::normal_Tensor_float::call(in(mean, "mean"), std,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mean)); out(result,
+      at::_ops::normal_Tensor_float::call(in(mean, "mean"), std, generator_opt(generator))); });
 }
 
 const char *thunk_NormalTensorFloat(void *p) {
@@ -395,8 +403,10 @@ const char *thunk_NormalTensorFloat(void *p) {
 
 const char *NormalTensorFloatOut(Tensor mean, double std, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::normal_Tensor_float_out::call(in(mean, "mean"), std,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mean) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::normal_Tensor_float_out::call(in(mean, "mean"), std, generator_opt(generator),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormalTensorFloatOut(void *p) {
@@ -407,8 +417,9 @@ const char *thunk_NormalTensorFloatOut(void *p) {
 
 const char *NormDim(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::norm_ScalarOpt_dim::call(in(self, "self"), scalar_opt(p),
-      ints(dim, dim_len), keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::norm_ScalarOpt_dim::call(in(self, "self"), scalar_opt(p), ints(dim, dim_len),
+      keepdim)); });
 }
 
 const char *thunk_NormDim(void *p) {
@@ -422,8 +433,9 @@ const char *thunk_NormDim(void *p) {
 
 const char *NormDimDType(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
     bool keepdim, ScalarType dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::norm_ScalarOpt_dim_dtype::call(in(self, "self"),
-      scalar_opt(p), ints(dim, dim_len), keepdim, dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::norm_ScalarOpt_dim_dtype::call(in(self, "self"), scalar_opt(p), ints(dim, dim_len),
+      keepdim, dtype(dtype_))); });
 }
 
 const char *thunk_NormDimDType(void *p) {
@@ -437,8 +449,10 @@ const char *thunk_NormDimDType(void *p) {
 
 const char *NormDimDTypeOut(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
     bool keepdim, ScalarType dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::norm_dtype_out::call(in(self, "self"), scalar_opt(p),
-      ints(dim, dim_len), keepdim, dtype(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::norm_dtype_out::call(in(self,
+      "self"), scalar_opt(p), ints(dim, dim_len), keepdim, dtype(dtype_), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_NormDimDTypeOut(void *p) {
@@ -450,8 +464,9 @@ const char *thunk_NormDimDTypeOut(void *p) {
 
 const char *NormDimOut(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::norm_out::call(in(self, "self"), scalar_opt(p),
-      ints(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::norm_out::call(in(self, "self"),
+      scalar_opt(p), ints(dim, dim_len), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormDimOut(void *p) {
@@ -462,8 +477,8 @@ const char *thunk_NormDimOut(void *p) {
 }
 
 const char *NormDType(Tensor self, const Scalar *p, ScalarType dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::norm_ScalarOpt_dtype::call(in(self, "self"),
-      scalar_opt(p), dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::norm_ScalarOpt_dtype::call(in(self, "self"), scalar_opt(p), dtype(dtype_))); });
 }
 
 const char *thunk_NormDType(void *p) {
@@ -477,8 +492,10 @@ const char *thunk_NormDType(void *p) {
 
 const char *NormDTypeOut(Tensor self, const Scalar *p, ScalarType dtype_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::norm_ScalarOpt_dtype_out::call(in(self, "self"),
-      scalar_opt(p), dtype(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::norm_ScalarOpt_dtype_out::call(in(self, "self"), scalar_opt(p), dtype(dtype_),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormDTypeOut(void *p) {
@@ -501,8 +518,9 @@ const char *thunk_NormExceptDim(void *p) {
 }
 
 const char *NormOut(Tensor self, Scalar p, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::norm_Scalar_out::call(in(self, "self"), scalar(p),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::norm_Scalar_out::call(in(self,
+      "self"), scalar(p), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_NormOut(void *p) {
@@ -670,8 +688,8 @@ const char *thunk_OneHot(void *p) {
 
 const char *Ones(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::ones::call(symints(size, size_len), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::ones::call(symints(size,
+      size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Ones(void *p) {
@@ -687,9 +705,9 @@ const char *thunk_Ones(void *p) {
 const char *OnesLike(Tensor self, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, const MemoryFormat *memory_format_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::ones_like::call(in(self, "self"), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::ones_like::call(in(self, "self"), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_OnesLike(void *p) {
@@ -705,8 +723,9 @@ const char *thunk_OnesLike(void *p) {
 
 const char *OnesLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ones_like_out::call(in(self, "self"),
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ones_like_out::call(in(self,
+      "self"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_OnesLikeOut(void *p) {
@@ -716,8 +735,9 @@ const char *thunk_OnesLikeOut(void *p) {
 }
 
 const char *OnesOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ones_out::call(symints(size, size_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::ones_out::call(symints(size,
+      size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_OnesOut(void *p) {
@@ -775,8 +795,7 @@ const char *thunk_OrgQROut(void *p) {
 
 const char *OrmQR(Tensor self, Tensor input2, Tensor input3, bool left, bool transpose,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::ormqr::call(in(self, "self"), in(input2, "input2"),
-      in(input3, "input3"), left, transpose)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(input2) && unrecorded(input3)); out(result, at::_ops::ormqr::call(in(self, "self"), in(input2, "input2"), in(input3, "input3"), left, transpose)); });
 }
 
 const char *thunk_OrmQR(void *p) {
@@ -790,8 +809,7 @@ const char *thunk_OrmQR(void *p) {
 
 const char *OrmQROut(Tensor self, Tensor input2, Tensor input3, bool left, bool transpose,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::ormqr_out::call(in(self, "self"), in(input2,
-      "input2"), in(input3, "input3"), left, transpose, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(input2) && unrecorded(input3) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::ormqr_out::call(in(self, "self"), in(input2, "input2"), in(input3, "input3"), left, transpose, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_OrmQROut(void *p) {
@@ -861,9 +879,7 @@ const char *thunk_OutputNr(void *p) {
 
 const char *_PackPaddedSequence(Tensor input, Tensor lengths, bool batch_first, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_pack_padded_sequence::call(in(input, "input"), in(lengths,
-      "lengths"), batch_first); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(lengths)); auto all = at::_ops::_pack_padded_sequence::call(in(input, "input"), in(lengths, "lengths"), batch_first); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_PackPaddedSequenceBackward(Tensor grad, const int64_t *input_size,
@@ -874,9 +890,7 @@ const char *_PackPaddedSequenceBackward(Tensor grad, const int64_t *input_size,
 
 const char *_PackPaddedSequenceOut(Tensor input, Tensor lengths, bool batch_first, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_pack_padded_sequence_out::call(in(input, "input"),
-      in(lengths, "lengths"), batch_first, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(lengths) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_pack_padded_sequence_out::call(in(input, "input"), in(lengths, "lengths"), batch_first, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *Pad(Tensor self, const int64_t *pad, int64_t pad_len, const char *mode,
@@ -900,8 +914,9 @@ const char *_PadCircular(Tensor self, const int64_t *pad, int64_t pad_len, Tenso
 
 const char *_PaddedDenseToJaggedForward(Tensor dense, const Tensor *offsets, int64_t offsets_len,
     const int64_t *total_L, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_padded_dense_to_jagged_forward::call(in(dense, "dense"),
-      in_list(offsets, offsets_len, "offsets"), symint_opt(total_L))); });
+  return guard([&] { const BelowAutograd below(unrecorded(dense) && unrecorded(offsets,
+      offsets_len)); out(result, at::_ops::_padded_dense_to_jagged_forward::call(in(dense,
+      "dense"), in_list(offsets, offsets_len, "offsets"), symint_opt(total_L))); });
 }
 
 const char *_PadEnum(Tensor self, const int64_t *pad, int64_t pad_len, int64_t mode,
@@ -962,27 +977,29 @@ const char *thunk_PDist(void *p) {
 
 const char *_PDistBackward(Tensor grad_output, Tensor self, double p, Tensor pdist,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_pdist_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), p, in(pdist, "pdist"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(pdist)); out(result, at::_ops::_pdist_backward::call(in(grad_output, "grad_output"), in(self, "self"), p, in(pdist, "pdist"))); });
 }
 
 const char *_PDistBackwardOut(Tensor grad_output, Tensor self, double p, Tensor pdist, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_pdist_backward_out::call(in(grad_output,
-      "grad_output"), in(self, "self"), p, in(pdist, "pdist"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(pdist) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_pdist_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), p, in(pdist, "pdist"), in_mut(out_, "out_"))); });
 }
 
 const char *_PDistForward(Tensor self, double p, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_pdist_forward::call(in(self, "self"), p)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_pdist_forward::call(in(self, "self"), p)); });
 }
 
 const char *_PDistForwardOut(Tensor self, double p, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_pdist_forward_out::call(in(self, "self"), p,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_pdist_forward_out::call(in(self,
+      "self"), p, in_mut(out_, "out_"))); });
 }
 
 const char *Permute(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::permute::call(in(self, "self"), ints(dims, dims_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::permute::call(in(self, "self"),
+      ints(dims, dims_len))); });
 }
 
 const char *thunk_Permute(void *p) {
@@ -994,8 +1011,8 @@ const char *thunk_Permute(void *p) {
 }
 
 const char *PermuteCopy(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::permute_copy::call(in(self, "self"), ints(dims,
-      dims_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::permute_copy::call(in(self, "self"), ints(dims, dims_len))); });
 }
 
 const char *thunk_PermuteCopy(void *p) {
@@ -1008,8 +1025,9 @@ const char *thunk_PermuteCopy(void *p) {
 
 const char *PermuteCopyOut(Tensor self, const int64_t *dims, int64_t dims_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::permute_copy_out::call(in(self, "self"), ints(dims,
-      dims_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::permute_copy_out::call(in(self,
+      "self"), ints(dims, dims_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PermuteCopyOut(void *p) {
@@ -1019,66 +1037,69 @@ const char *thunk_PermuteCopyOut(void *p) {
 }
 
 const char *_PhiloxKeyFoldIn(Tensor key, int64_t data, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_philox_key_fold_in::call(in(key, "key"), data)); });
+  return guard([&] { const BelowAutograd below(unrecorded(key)); out(result,
+      at::_ops::_philox_key_fold_in::call(in(key, "key"), data)); });
 }
 
 const char *_PhiloxKeyFoldInTensor(Tensor key, Tensor data, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_philox_key_fold_in_Tensor::call(in(key, "key"), in(data,
-      "data"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(key) && unrecorded(data)); out(result,
+      at::_ops::_philox_key_fold_in_Tensor::call(in(key, "key"), in(data, "data"))); });
 }
 
 const char *_PhiloxKeySplit(Tensor key, int64_t num_splits, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_philox_key_split::call(in(key, "key"), num_splits)); });
+  return guard([&] { const BelowAutograd below(unrecorded(key)); out(result,
+      at::_ops::_philox_key_split::call(in(key, "key"), num_splits)); });
 }
 
 const char *_PhiloxNormal(Tensor self, Tensor key, double mean, double std, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_philox_normal::call(in(self, "self"), in(key, "key"),
-      mean, std)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key)); out(result,
+      at::_ops::_philox_normal::call(in(self, "self"), in(key, "key"), mean, std)); });
 }
 
 const char *_PhiloxNormal_(Tensor self, Tensor key, double mean, double std, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_philox_normal_::call(in_mut(self, "self"), in(key,
-      "key"), mean, std)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_philox_normal_::call(in_mut(self,
+      "self"), in(key, "key"), mean, std)); });
 }
 
 const char *_PhiloxNormalOut(Tensor self, Tensor key, double mean, double std, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_philox_normal_out::call(in(self, "self"), in(key,
-      "key"), mean, std, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_philox_normal_out::call(in(self, "self"), in(key, "key"), mean, std, in_mut(out_, "out_"))); });
 }
 
 const char *_PhiloxRandint(Tensor self, Tensor key, const int64_t *low, const int64_t *high,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_philox_randint::call(in(self, "self"), in(key, "key"),
-      opt(low), opt(high))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key)); out(result,
+      at::_ops::_philox_randint::call(in(self, "self"), in(key, "key"), opt(low), opt(high))); });
 }
 
 const char *_PhiloxRandint_(Tensor self, Tensor key, const int64_t *low, const int64_t *high,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_philox_randint_::call(in_mut(self, "self"), in(key,
-      "key"), opt(low), opt(high))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_philox_randint_::call(in_mut(self, "self"), in(key, "key"), opt(low),
+      opt(high))); });
 }
 
 const char *_PhiloxRandintOut(Tensor self, Tensor key, const int64_t *low, const int64_t *high,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_philox_randint_out::call(in(self, "self"), in(key,
-      "key"), opt(low), opt(high), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_philox_randint_out::call(in(self, "self"), in(key, "key"), opt(low), opt(high), in_mut(out_, "out_"))); });
 }
 
 const char *_PhiloxUniform(Tensor self, Tensor key, double low, double high, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_philox_uniform::call(in(self, "self"), in(key, "key"),
-      low, high)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key)); out(result,
+      at::_ops::_philox_uniform::call(in(self, "self"), in(key, "key"), low, high)); });
 }
 
 const char *_PhiloxUniform_(Tensor self, Tensor key, double low, double high, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_philox_uniform_::call(in_mut(self, "self"), in(key,
-      "key"), low, high)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_philox_uniform_::call(in_mut(self, "self"), in(key, "key"), low, high)); });
 }
 
 const char *_PhiloxUniformOut(Tensor self, Tensor key, double low, double high, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_philox_uniform_out::call(in(self, "self"), in(key,
-      "key"), low, high, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(key) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_philox_uniform_out::call(in(self, "self"), in(key, "key"), low, high, in_mut(out_, "out_"))); });
 }
 
 const char *PinMemory(Tensor self, const Device *device_, Tensor *result) {
@@ -1095,13 +1116,14 @@ const char *thunk_PinMemory(void *p) {
 }
 
 const char *_PinMemory(Tensor self, const Device *device_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_pin_memory::call(in(self, "self"),
-      device_opt(device_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_pin_memory::call(in(self, "self"), device_opt(device_))); });
 }
 
 const char *_PinMemoryOut(Tensor self, const Device *device_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_pin_memory_out::call(in(self, "self"),
-      device_opt(device_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_pin_memory_out::call(in(self,
+      "self"), device_opt(device_), in_mut(out_, "out_"))); });
 }
 
 const char *Pinverse(Tensor self, double rcond, Tensor *result) {
@@ -1117,7 +1139,8 @@ const char *thunk_Pinverse(void *p) {
 }
 
 const char *PixelShuffle(Tensor self, int64_t upscale_factor, Tensor *result) {
-  return guard([&] { out(result, at::_ops::pixel_shuffle::call(in(self, "self"), upscale_factor)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::pixel_shuffle::call(in(self, "self"), upscale_factor)); });
 }
 
 const char *thunk_PixelShuffle(void *p) {
@@ -1129,8 +1152,9 @@ const char *thunk_PixelShuffle(void *p) {
 }
 
 const char *PixelShuffleOut(Tensor self, int64_t upscale_factor, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pixel_shuffle_out::call(in(self, "self"),
-      upscale_factor, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::pixel_shuffle_out::call(in(self,
+      "self"), upscale_factor, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PixelShuffleOut(void *p) {
@@ -1140,8 +1164,8 @@ const char *thunk_PixelShuffleOut(void *p) {
 }
 
 const char *PixelUnshuffle(Tensor self, int64_t downscale_factor, Tensor *result) {
-  return guard([&] { out(result, at::_ops::pixel_unshuffle::call(in(self, "self"),
-      downscale_factor)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::pixel_unshuffle::call(in(self, "self"), downscale_factor)); });
 }
 
 const char *thunk_PixelUnshuffle(void *p) {
@@ -1153,8 +1177,9 @@ const char *thunk_PixelUnshuffle(void *p) {
 }
 
 const char *PixelUnshuffleOut(Tensor self, int64_t downscale_factor, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pixel_unshuffle_out::call(in(self, "self"),
-      downscale_factor, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::pixel_unshuffle_out::call(in(self,
+      "self"), downscale_factor, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PixelUnshuffleOut(void *p) {
@@ -1164,8 +1189,8 @@ const char *thunk_PixelUnshuffleOut(void *p) {
 }
 
 const char *Poisson(Tensor self, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::poisson::call(in(self, "self"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::poisson::call(in(self, "self"), generator_opt(generator))); });
 }
 
 const char *thunk_Poisson(void *p) {
@@ -1192,8 +1217,9 @@ const char *thunk_PoissonNLLLoss(void *p) {
 }
 
 const char *PoissonOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::poisson_out::call(in(self, "self"),
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::poisson_out::call(in(self,
+      "self"), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PoissonOut(void *p) {
@@ -1203,7 +1229,8 @@ const char *thunk_PoissonOut(void *p) {
 }
 
 const char *Polar(Tensor abs, Tensor angle, Tensor *result) {
-  return guard([&] { out(result, at::_ops::polar::call(in(abs, "abs"), in(angle, "angle"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(abs) && unrecorded(angle)); out(result,
+      at::_ops::polar::call(in(abs, "abs"), in(angle, "angle"))); });
 }
 
 const char *thunk_Polar(void *p) {
@@ -1215,8 +1242,7 @@ const char *thunk_Polar(void *p) {
 }
 
 const char *PolarOut(Tensor abs, Tensor angle, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::polar_out::call(in(abs, "abs"), in(angle, "angle"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(abs) && unrecorded(angle) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::polar_out::call(in(abs, "abs"), in(angle, "angle"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PolarOut(void *p) {
@@ -1226,7 +1252,8 @@ const char *thunk_PolarOut(void *p) {
 }
 
 const char *Polygamma(int64_t n, Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::polygamma::call(n, in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::polygamma::call(n, in(self, "self"))); });
 }
 
 const char *thunk_Polygamma(void *p) {
@@ -1238,7 +1265,9 @@ const char *thunk_Polygamma(void *p) {
 }
 
 const char *Polygamma_(Tensor self, int64_t n, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::polygamma_::call(in_mut(self, "self"), n)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::polygamma_::call(in_mut(self,
+      "self"), n)); });
 }
 
 const char *thunk_Polygamma_(void *p) {
@@ -1248,8 +1277,9 @@ const char *thunk_Polygamma_(void *p) {
 }
 
 const char *PolygammaOut(int64_t n, Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::polygamma_out::call(n, in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::polygamma_out::call(n, in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PolygammaOut(void *p) {
@@ -1271,8 +1301,8 @@ const char *thunk_Positive(void *p) {
 }
 
 const char *Pow(Tensor self, Scalar exponent, Tensor *result) {
-  return guard([&] { out(result, at::_ops::pow_Tensor_Scalar::call(in(self, "self"),
-      scalar(exponent))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::pow_Tensor_Scalar::call(in(self, "self"), scalar(exponent))); });
 }
 
 const char *thunk_Pow(void *p) {
@@ -1284,8 +1314,9 @@ const char *thunk_Pow(void *p) {
 }
 
 const char *Pow_(Tensor self, Scalar exponent, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pow__Scalar::call(in_mut(self, "self"),
-      scalar(exponent))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::pow__Scalar::call(in_mut(self,
+      "self"), scalar(exponent))); });
 }
 
 const char *thunk_Pow_(void *p) {
@@ -1295,8 +1326,10 @@ const char *thunk_Pow_(void *p) {
 }
 
 const char *PowOut(Tensor self, Scalar exponent, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pow_Tensor_Scalar_out::call(in(self, "self"),
-      scalar(exponent), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::pow_Tensor_Scalar_out::call(in(self, "self"), scalar(exponent), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_PowOut(void *p) {
@@ -1306,8 +1339,8 @@ const char *thunk_PowOut(void *p) {
 }
 
 const char *PowScalarBase(Scalar self, Tensor exponent, Tensor *result) {
-  return guard([&] { out(result, at::_ops::pow_Scalar::call(scalar(self), in(exponent,
-      "exponent"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(exponent)); out(result,
+      at::_ops::pow_Scalar::call(scalar(self), in(exponent, "exponent"))); });
 }
 
 const char *thunk_PowScalarBase(void *p) {
@@ -1319,8 +1352,9 @@ const char *thunk_PowScalarBase(void *p) {
 }
 
 const char *PowScalarBaseOut(Scalar self, Tensor exponent, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pow_Scalar_out::call(scalar(self), in(exponent,
-      "exponent"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(exponent) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::pow_Scalar_out::call(scalar(self),
+      in(exponent, "exponent"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PowScalarBaseOut(void *p) {
@@ -1330,8 +1364,8 @@ const char *thunk_PowScalarBaseOut(void *p) {
 }
 
 const char *PowTensor(Tensor self, Tensor exponent, Tensor *result) {
-  return guard([&] { out(result, at::_ops::pow_Tensor_Tensor::call(in(self, "self"), in(exponent,
-      "exponent"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(exponent)); out(result,
+      at::_ops::pow_Tensor_Tensor::call(in(self, "self"), in(exponent, "exponent"))); });
 }
 
 const char *thunk_PowTensor(void *p) {
@@ -1343,8 +1377,9 @@ const char *thunk_PowTensor(void *p) {
 }
 
 const char *PowTensor_(Tensor self, Tensor exponent, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pow__Tensor::call(in_mut(self, "self"), in(exponent,
-      "exponent"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(exponent),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::pow__Tensor::call(in_mut(self,
+      "self"), in(exponent, "exponent"))); });
 }
 
 const char *thunk_PowTensor_(void *p) {
@@ -1354,8 +1389,7 @@ const char *thunk_PowTensor_(void *p) {
 }
 
 const char *PowTensorOut(Tensor self, Tensor exponent, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::pow_Tensor_Tensor_out::call(in(self, "self"),
-      in(exponent, "exponent"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(exponent) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::pow_Tensor_Tensor_out::call(in(self, "self"), in(exponent, "exponent"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PowTensorOut(void *p) {
@@ -1377,15 +1411,13 @@ const char *thunk_PReLU(void *p) {
 }
 
 const char *_PReLUKernel(Tensor self, Tensor weight, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_prelu_kernel::call(in(self, "self"), in(weight,
-      "weight"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight)); out(result,
+      at::_ops::_prelu_kernel::call(in(self, "self"), in(weight, "weight"))); });
 }
 
 const char *_PReLUKernelBackward(Tensor grad_output, Tensor self, Tensor weight, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_prelu_kernel_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(weight, "weight")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(weight)); auto all = at::_ops::_prelu_kernel_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(weight, "weight")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_Print(const char *s) {
@@ -1393,7 +1425,8 @@ const char *_Print(const char *s) {
 }
 
 const char *Prod(Tensor self, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::prod::call(in(self, "self"), dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::prod::call(in(self, "self"), dtype_opt(dtype_))); });
 }
 
 const char *thunk_Prod(void *p) {
@@ -1406,8 +1439,8 @@ const char *thunk_Prod(void *p) {
 
 const char *ProdDim(Tensor self, int64_t dim, bool keepdim, const ScalarType *dtype_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::prod_dim_int::call(in(self, "self"), dim, keepdim,
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::prod_dim_int::call(in(self, "self"), dim, keepdim, dtype_opt(dtype_))); });
 }
 
 const char *thunk_ProdDim(void *p) {
@@ -1421,8 +1454,9 @@ const char *thunk_ProdDim(void *p) {
 
 const char *ProdDimOut(Tensor self, int64_t dim, bool keepdim, const ScalarType *dtype_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::prod_int_out::call(in(self, "self"), dim, keepdim,
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::prod_int_out::call(in(self,
+      "self"), dim, keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ProdDimOut(void *p) {
@@ -1432,8 +1466,9 @@ const char *thunk_ProdDimOut(void *p) {
 }
 
 const char *ProdOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::prod_out::call(in(self, "self"), dtype_opt(dtype_),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::prod_out::call(in(self, "self"),
+      dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ProdOut(void *p) {
@@ -1462,8 +1497,7 @@ const char *_PropagateXlaData(Tensor input, Tensor output) {
 }
 
 const char *Put(Tensor self, Tensor index, Tensor source, bool accumulate, Tensor *result) {
-  return guard([&] { out(result, at::_ops::put::call(in(self, "self"), in(index, "index"), in(source,
-      "source"), accumulate)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source)); out(result, at::_ops::put::call(in(self, "self"), in(index, "index"), in(source, "source"), accumulate)); });
 }
 
 const char *thunk_Put(void *p) {
@@ -1475,8 +1509,7 @@ const char *thunk_Put(void *p) {
 }
 
 const char *Put_(Tensor self, Tensor index, Tensor source, bool accumulate, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::put_::call(in_mut(self, "self"), in(index, "index"),
-      in(source, "source"), accumulate)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source), c10::autograd_dispatch_keyset); out_same(result, at::_ops::put_::call(in_mut(self, "self"), in(index, "index"), in(source, "source"), accumulate)); });
 }
 
 const char *thunk_Put_(void *p) {
@@ -1487,8 +1520,7 @@ const char *thunk_Put_(void *p) {
 
 const char *PutOut(Tensor self, Tensor index, Tensor source, bool accumulate, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::put_out::call(in(self, "self"), in(index, "index"),
-      in(source, "source"), accumulate, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(source) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::put_out::call(in(self, "self"), in(index, "index"), in(source, "source"), accumulate, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_PutOut(void *p) {
@@ -1498,7 +1530,7 @@ const char *thunk_PutOut(void *p) {
 }
 
 const char *QPerChannelAxis(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::q_per_channel_axis::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::q_per_channel_axis::call(in(self, "self")); });
 }
 
 const char *thunk_QPerChannelAxis(void *p) {
@@ -1511,7 +1543,8 @@ const char *thunk_QPerChannelAxis(void *p) {
 }
 
 const char *QPerChannelScales(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::q_per_channel_scales::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::q_per_channel_scales::call(in(self, "self"))); });
 }
 
 const char *thunk_QPerChannelScales(void *p) {
@@ -1523,8 +1556,9 @@ const char *thunk_QPerChannelScales(void *p) {
 }
 
 const char *QPerChannelScalesOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::q_per_channel_scales_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::q_per_channel_scales_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QPerChannelScalesOut(void *p) {
@@ -1534,7 +1568,8 @@ const char *thunk_QPerChannelScalesOut(void *p) {
 }
 
 const char *QPerChannelZeroPoints(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::q_per_channel_zero_points::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::q_per_channel_zero_points::call(in(self, "self"))); });
 }
 
 const char *thunk_QPerChannelZeroPoints(void *p) {
@@ -1546,8 +1581,9 @@ const char *thunk_QPerChannelZeroPoints(void *p) {
 }
 
 const char *QPerChannelZeroPointsOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::q_per_channel_zero_points_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::q_per_channel_zero_points_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QPerChannelZeroPointsOut(void *p) {
@@ -1557,7 +1593,7 @@ const char *thunk_QPerChannelZeroPointsOut(void *p) {
 }
 
 const char *QScale(Tensor self, double *result) {
-  return guard([&] { *result = at::_ops::q_scale::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::q_scale::call(in(self, "self")); });
 }
 
 const char *thunk_QScale(void *p) {
@@ -1570,7 +1606,7 @@ const char *thunk_QScale(void *p) {
 }
 
 const char *QSchemeOf(Tensor self, int64_t *result) {
-  return guard([&] { *result = static_cast<int64_t>(at::_ops::qscheme::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = static_cast<int64_t>(at::_ops::qscheme::call(in(self, "self"))); });
 }
 
 const char *thunk_QSchemeOf(void *p) {
@@ -1638,9 +1674,7 @@ const char *thunk_QuantileScalarOut(void *p) {
 
 const char *QuantizedBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor var,
     double eps, double output_scale, int64_t output_zero_point, Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantized_batch_norm::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in(mean, "mean"), in(var, "var"), eps, output_scale,
-      output_zero_point)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(mean) && unrecorded(var)); out(result, at::_ops::quantized_batch_norm::call(in(input, "input"), in_opt(weight), in_opt(bias), in(mean, "mean"), in(var, "var"), eps, output_scale, output_zero_point)); });
 }
 
 const char *thunk_QuantizedBatchNorm(void *p) {
@@ -1655,9 +1689,7 @@ const char *thunk_QuantizedBatchNorm(void *p) {
 const char *QuantizedBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor mean,
     Tensor var, double eps, double output_scale, int64_t output_zero_point, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantized_batch_norm_out::call(in(input, "input"),
-      in_opt(weight), in_opt(bias), in(mean, "mean"), in(var, "var"), eps, output_scale,
-      output_zero_point, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(bias) && unrecorded(mean) && unrecorded(var) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::quantized_batch_norm_out::call(in(input, "input"), in_opt(weight), in_opt(bias), in(mean, "mean"), in(var, "var"), eps, output_scale, output_zero_point, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizedBatchNormOut(void *p) {
@@ -1713,9 +1745,10 @@ const char *thunk_QuantizedLSTMCell(void *p) {
 const char *QuantizedMaxPool1d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantized_max_pool1d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::quantized_max_pool1d::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode)); });
 }
 
 const char *thunk_QuantizedMaxPool1d(void *p) {
@@ -1731,9 +1764,11 @@ const char *thunk_QuantizedMaxPool1d(void *p) {
 const char *QuantizedMaxPool1dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantized_max_pool1d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::quantized_max_pool1d_out::call(in(self, "self"), ints(kernel_size,
+      kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation,
+      dilation_len), ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizedMaxPool1dOut(void *p) {
@@ -1746,9 +1781,10 @@ const char *thunk_QuantizedMaxPool1dOut(void *p) {
 const char *QuantizedMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantized_max_pool2d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::quantized_max_pool2d::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode)); });
 }
 
 const char *thunk_QuantizedMaxPool2d(void *p) {
@@ -1764,9 +1800,11 @@ const char *thunk_QuantizedMaxPool2d(void *p) {
 const char *QuantizedMaxPool2dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantized_max_pool2d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::quantized_max_pool2d_out::call(in(self, "self"), ints(kernel_size,
+      kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation,
+      dilation_len), ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizedMaxPool2dOut(void *p) {
@@ -1779,9 +1817,10 @@ const char *thunk_QuantizedMaxPool2dOut(void *p) {
 const char *QuantizedMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantized_max_pool3d::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::quantized_max_pool3d::call(in(self, "self"), ints(kernel_size, kernel_size_len),
+      ints(stride, stride_len), ints(padding, padding_len), ints(dilation, dilation_len),
+      ceil_mode)); });
 }
 
 const char *thunk_QuantizedMaxPool3d(void *p) {
@@ -1797,9 +1836,11 @@ const char *thunk_QuantizedMaxPool3d(void *p) {
 const char *QuantizedMaxPool3dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantized_max_pool3d_out::call(in(self, "self"),
-      ints(kernel_size, kernel_size_len), ints(stride, stride_len), ints(padding, padding_len),
-      ints(dilation, dilation_len), ceil_mode, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::quantized_max_pool3d_out::call(in(self, "self"), ints(kernel_size,
+      kernel_size_len), ints(stride, stride_len), ints(padding, padding_len), ints(dilation,
+      dilation_len), ceil_mode, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizedMaxPool3dOut(void *p) {
@@ -1851,8 +1892,7 @@ const char *thunk_QuantizedRNNTanhCell(void *p) {
 
 const char *QuantizePerChannel(Tensor self, Tensor scales, Tensor zero_points, int64_t axis,
     ScalarType dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantize_per_channel::call(in(self, "self"), in(scales,
-      "scales"), in(zero_points, "zero_points"), axis, dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scales) && unrecorded(zero_points)); out(result, at::_ops::quantize_per_channel::call(in(self, "self"), in(scales, "scales"), in(zero_points, "zero_points"), axis, dtype(dtype_))); });
 }
 
 const char *thunk_QuantizePerChannel(void *p) {
@@ -1866,9 +1906,7 @@ const char *thunk_QuantizePerChannel(void *p) {
 
 const char *QuantizePerChannelOut(Tensor self, Tensor scales, Tensor zero_points, int64_t axis,
     ScalarType dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantize_per_channel_out::call(in(self, "self"),
-      in(scales, "scales"), in(zero_points, "zero_points"), axis, dtype(dtype_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scales) && unrecorded(zero_points) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::quantize_per_channel_out::call(in(self, "self"), in(scales, "scales"), in(zero_points, "zero_points"), axis, dtype(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizePerChannelOut(void *p) {
@@ -1880,8 +1918,8 @@ const char *thunk_QuantizePerChannelOut(void *p) {
 
 const char *QuantizePerTensor(Tensor self, double scale, int64_t zero_point, ScalarType dtype_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantize_per_tensor::call(in(self, "self"), scale,
-      zero_point, dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::quantize_per_tensor::call(in(self, "self"), scale, zero_point, dtype(dtype_))); });
 }
 
 const char *thunk_QuantizePerTensor(void *p) {
@@ -1895,8 +1933,9 @@ const char *thunk_QuantizePerTensor(void *p) {
 
 const char *QuantizePerTensorDynamic(Tensor self, ScalarType dtype_, bool reduce_range,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantize_per_tensor_dynamic::call(in(self, "self"),
-      dtype(dtype_), reduce_range)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::quantize_per_tensor_dynamic::call(in(self, "self"), dtype(dtype_),
+      reduce_range)); });
 }
 
 const char *thunk_QuantizePerTensorDynamic(void *p) {
@@ -1910,8 +1949,10 @@ const char *thunk_QuantizePerTensorDynamic(void *p) {
 
 const char *QuantizePerTensorDynamicOut(Tensor self, ScalarType dtype_, bool reduce_range,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantize_per_tensor_dynamic_out::call(in(self,
-      "self"), dtype(dtype_), reduce_range, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::quantize_per_tensor_dynamic_out::call(in(self, "self"), dtype(dtype_),
+      reduce_range, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizePerTensorDynamicOut(void *p) {
@@ -1923,8 +1964,10 @@ const char *thunk_QuantizePerTensorDynamicOut(void *p) {
 
 const char *QuantizePerTensorOut(Tensor self, double scale, int64_t zero_point, ScalarType dtype_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantize_per_tensor_out::call(in(self, "self"),
-      scale, zero_point, dtype(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::quantize_per_tensor_out::call(in(self, "self"), scale, zero_point, dtype(dtype_),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizePerTensorOut(void *p) {
@@ -1935,8 +1978,7 @@ const char *thunk_QuantizePerTensorOut(void *p) {
 
 const char *QuantizePerTensorTensorQParams(Tensor self, Tensor scale, Tensor zero_point,
     ScalarType dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::quantize_per_tensor_tensor_qparams::call(in(self, "self"),
-      in(scale, "scale"), in(zero_point, "zero_point"), dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point)); out(result, at::_ops::quantize_per_tensor_tensor_qparams::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), dtype(dtype_))); });
 }
 
 const char *thunk_QuantizePerTensorTensorQParams(void *p) {
@@ -1950,9 +1992,7 @@ const char *thunk_QuantizePerTensorTensorQParams(void *p) {
 
 const char *QuantizePerTensorTensorQParamsOut(Tensor self, Tensor scale, Tensor zero_point,
     ScalarType dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::quantize_per_tensor_tensor_qparams_out::call(in(self,
-      "self"), in(scale, "scale"), in(zero_point, "zero_point"), dtype(dtype_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(scale) && unrecorded(zero_point) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::quantize_per_tensor_tensor_qparams_out::call(in(self, "self"), in(scale, "scale"), in(zero_point, "zero_point"), dtype(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_QuantizePerTensorTensorQParamsOut(void *p) {
@@ -1964,7 +2004,8 @@ const char *thunk_QuantizePerTensorTensorQParamsOut(void *p) {
 
 const char *QuantizePerTensorTensors(const Tensor *tensors, int64_t tensors_len, Tensor scales,
     Tensor zero_points, ScalarType dtype_, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len,
+  return guard([&] { const BelowAutograd below(unrecorded(tensors,
+      tensors_len) && unrecorded(scales) && unrecorded(zero_points)); out_list(result, result_len,
       at::_ops::quantize_per_tensor_tensors::call(in_list(tensors, tensors_len, "tensors"),
       in(scales, "scales"), in(zero_points, "zero_points"), dtype(dtype_))); });
 }
@@ -1982,9 +2023,9 @@ const char *thunk_QuantizePerTensorTensors(void *p) {
 
 const char *QuantizePerTensorTensorsOut(const Tensor *tensors, int64_t tensors_len, Tensor scales,
     Tensor zero_points, ScalarType dtype_, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::quantize_per_tensor_tensors_out::call(in_list(tensors, tensors_len,
-      "tensors"), in(scales, "scales"), in(zero_points, "zero_points"), dtype(dtype_),
-      in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors,
+      tensors_len) && unrecorded(scales) && unrecorded(zero_points) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::quantize_per_tensor_tensors_out::call(in_list(tensors, tensors_len, "tensors"), in(scales, "scales"), in(zero_points, "zero_points"), dtype(dtype_), in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk_QuantizePerTensorTensorsOut(void *p) {
@@ -1995,7 +2036,7 @@ const char *thunk_QuantizePerTensorTensorsOut(void *p) {
 }
 
 const char *QZeroPoint(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::q_zero_point::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::q_zero_point::call(in(self, "self")); });
 }
 
 const char *thunk_QZeroPoint(void *p) {
@@ -2008,7 +2049,8 @@ const char *thunk_QZeroPoint(void *p) {
 }
 
 const char *Rad2Deg(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rad2deg::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::rad2deg::call(in(self, "self"))); });
 }
 
 const char *thunk_Rad2Deg(void *p) {
@@ -2020,7 +2062,9 @@ const char *thunk_Rad2Deg(void *p) {
 }
 
 const char *Rad2Deg_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rad2deg_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rad2deg_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Rad2Deg_(void *p) {
@@ -2030,8 +2074,9 @@ const char *thunk_Rad2Deg_(void *p) {
 }
 
 const char *Rad2DegOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rad2deg_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rad2deg_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Rad2DegOut(void *p) {
@@ -2042,8 +2087,8 @@ const char *thunk_Rad2DegOut(void *p) {
 
 const char *Rand(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rand::call(symints(size, size_len), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::rand::call(symints(size,
+      size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Rand(void *p) {
@@ -2059,9 +2104,9 @@ const char *thunk_Rand(void *p) {
 const char *RandGenerator(const int64_t *size, int64_t size_len, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::rand_generator::call(symints(size, size_len),
-      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::rand_generator::call(symints(size, size_len), generator_opt(generator),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_RandGenerator(void *p) {
@@ -2089,8 +2134,9 @@ const char *thunk_RandGeneratorOut(void *p) {
 
 const char *Randint(int64_t high, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint::call(c10::SymInt(high), symints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randint::call(c10::SymInt(high), symints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Randint(void *p) {
@@ -2107,9 +2153,10 @@ const char *thunk_Randint(void *p) {
 const char *RandintGenerator(int64_t high, const int64_t *size, int64_t size_len,
     Generator generator, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_generator::call(c10::SymInt(high), symints(size,
-      size_len), generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randint_generator::call(c10::SymInt(high), symints(size, size_len),
+      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_RandintGenerator(void *p) {
@@ -2125,8 +2172,10 @@ const char *thunk_RandintGenerator(void *p) {
 
 const char *RandintGeneratorOut(int64_t high, const int64_t *size, int64_t size_len,
     Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_generator_out::call(c10::SymInt(high),
-      symints(size, size_len), generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_generator_out::call(c10::SymInt(high), symints(size, size_len),
+      generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintGeneratorOut(void *p) {
@@ -2138,8 +2187,9 @@ const char *thunk_RandintGeneratorOut(void *p) {
 const char *RandintLike(Tensor self, int64_t high, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, const MemoryFormat *memory_format_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_like::call(in(self, "self"), c10::SymInt(high),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::randint_like::call(in(self, "self"), c10::SymInt(high), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory),
       memory_format_opt(memory_format_))); });
 }
 
@@ -2157,9 +2207,10 @@ const char *thunk_RandintLike(void *p) {
 const char *RandintLikeGenerator(Tensor self, int64_t high, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_like_generator::call(in(self, "self"),
-      c10::SymInt(high), generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::randint_like_generator::call(in(self, "self"), c10::SymInt(high),
+      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_RandintLikeGenerator(void *p) {
@@ -2175,9 +2226,10 @@ const char *thunk_RandintLikeGenerator(void *p) {
 
 const char *RandintLikeGeneratorOut(Tensor self, int64_t high, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_like_generator_out::call(in(self, "self"),
-      c10::SymInt(high), generator_opt(generator), memory_format_opt(memory_format_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_like_generator_out::call(in(self, "self"), c10::SymInt(high),
+      generator_opt(generator), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLikeGeneratorOut(void *p) {
@@ -2190,9 +2242,10 @@ const char *thunk_RandintLikeGeneratorOut(void *p) {
 const char *RandintLikeLowDType(Tensor self, int64_t low, int64_t high, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_like_low_dtype::call(in(self, "self"),
-      c10::SymInt(low), c10::SymInt(high), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::randint_like_low_dtype::call(in(self, "self"), c10::SymInt(low), c10::SymInt(high),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+      memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_RandintLikeLowDType(void *p) {
@@ -2208,9 +2261,10 @@ const char *thunk_RandintLikeLowDType(void *p) {
 
 const char *RandintLikeLowDTypeOut(Tensor self, int64_t low, int64_t high,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_like_low_dtype_out::call(in(self, "self"),
-      c10::SymInt(low), c10::SymInt(high), memory_format_opt(memory_format_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_like_low_dtype_out::call(in(self, "self"), c10::SymInt(low),
+      c10::SymInt(high), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLikeLowDTypeOut(void *p) {
@@ -2223,10 +2277,10 @@ const char *thunk_RandintLikeLowDTypeOut(void *p) {
 const char *RandintLikeLowGeneratorDType(Tensor self, int64_t low, int64_t high,
     Generator generator, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_like_low_generator_dtype::call(in(self, "self"),
-      c10::SymInt(low), c10::SymInt(high), generator_opt(generator), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::randint_like_low_generator_dtype::call(in(self, "self"), c10::SymInt(low),
+      c10::SymInt(high), generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_RandintLikeLowGeneratorDType(void *p) {
@@ -2242,9 +2296,11 @@ const char *thunk_RandintLikeLowGeneratorDType(void *p) {
 
 const char *RandintLikeLowGeneratorDTypeOut(Tensor self, int64_t low, int64_t high,
     Generator generator, const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_like_low_generator_dtype_out::call(in(self,
-      "self"), c10::SymInt(low), c10::SymInt(high), generator_opt(generator),
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_like_low_generator_dtype_out::call(in(self, "self"), c10::SymInt(low),
+      c10::SymInt(high), generator_opt(generator), memory_format_opt(memory_format_), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_RandintLikeLowGeneratorDTypeOut(void *p) {
@@ -2256,8 +2312,9 @@ const char *thunk_RandintLikeLowGeneratorDTypeOut(void *p) {
 
 const char *RandintLikeOut(Tensor self, int64_t high, const MemoryFormat *memory_format_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_like_out::call(in(self, "self"),
-      c10::SymInt(high), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::randint_like_out::call(in(self,
+      "self"), c10::SymInt(high), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLikeOut(void *p) {
@@ -2269,8 +2326,9 @@ const char *thunk_RandintLikeOut(void *p) {
 const char *RandintLikeTensor(Tensor self, Tensor high, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_like_Tensor::call(in(self, "self"), in(high,
-      "high"), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(high)); out(result,
+      at::_ops::randint_like_Tensor::call(in(self, "self"), in(high, "high"), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory),
       memory_format_opt(memory_format_))); });
 }
 
@@ -2288,9 +2346,10 @@ const char *thunk_RandintLikeTensor(void *p) {
 const char *RandintLikeTensorGenerator(Tensor self, Tensor high, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_like_Tensor_generator::call(in(self, "self"),
-      in(high, "high"), generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_),
-      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(high)); out(result,
+      at::_ops::randint_like_Tensor_generator::call(in(self, "self"), in(high, "high"),
+      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_RandintLikeTensorGenerator(void *p) {
@@ -2306,9 +2365,7 @@ const char *thunk_RandintLikeTensorGenerator(void *p) {
 
 const char *RandintLikeTensorGeneratorOut(Tensor self, Tensor high, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_like_Tensor_generator_out::call(in(self,
-      "self"), in(high, "high"), generator_opt(generator), memory_format_opt(memory_format_),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(high) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::randint_like_Tensor_generator_out::call(in(self, "self"), in(high, "high"), generator_opt(generator), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLikeTensorGeneratorOut(void *p) {
@@ -2320,8 +2377,7 @@ const char *thunk_RandintLikeTensorGeneratorOut(void *p) {
 
 const char *RandintLikeTensorOut(Tensor self, Tensor high, const MemoryFormat *memory_format_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_like_Tensor_out::call(in(self, "self"),
-      in(high, "high"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(high) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::randint_like_Tensor_out::call(in(self, "self"), in(high, "high"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLikeTensorOut(void *p) {
@@ -2334,9 +2390,9 @@ const char *thunk_RandintLikeTensorOut(void *p) {
 const char *RandintLow(int64_t low, int64_t high, const int64_t *size, int64_t size_len,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_low::call(c10::SymInt(low), c10::SymInt(high),
-      symints(size, size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randint_low::call(c10::SymInt(low), c10::SymInt(high), symints(size, size_len),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_RandintLow(void *p) {
@@ -2353,9 +2409,10 @@ const char *thunk_RandintLow(void *p) {
 const char *RandintLowGenerator(int64_t low, int64_t high, const int64_t *size, int64_t size_len,
     Generator generator, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randint_low_generator::call(c10::SymInt(low),
-      c10::SymInt(high), symints(size, size_len), generator_opt(generator), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randint_low_generator::call(c10::SymInt(low), c10::SymInt(high), symints(size,
+      size_len), generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_RandintLowGenerator(void *p) {
@@ -2371,9 +2428,10 @@ const char *thunk_RandintLowGenerator(void *p) {
 
 const char *RandintLowGeneratorOut(int64_t low, int64_t high, const int64_t *size,
     int64_t size_len, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_low_generator_out::call(c10::SymInt(low),
-      c10::SymInt(high), symints(size, size_len), generator_opt(generator), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_low_generator_out::call(c10::SymInt(low), c10::SymInt(high), symints(size,
+      size_len), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLowGeneratorOut(void *p) {
@@ -2384,8 +2442,10 @@ const char *thunk_RandintLowGeneratorOut(void *p) {
 
 const char *RandintLowOut(int64_t low, int64_t high, const int64_t *size, int64_t size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_low_out::call(c10::SymInt(low),
-      c10::SymInt(high), symints(size, size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_low_out::call(c10::SymInt(low), c10::SymInt(high), symints(size, size_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandintLowOut(void *p) {
@@ -2396,8 +2456,10 @@ const char *thunk_RandintLowOut(void *p) {
 
 const char *RandintOut(int64_t high, const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randint_out::call(c10::SymInt(high), symints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randint_out::call(c10::SymInt(high), symints(size, size_len), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_RandintOut(void *p) {
@@ -2409,9 +2471,9 @@ const char *thunk_RandintOut(void *p) {
 const char *RandLike(Tensor self, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, const MemoryFormat *memory_format_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::rand_like::call(in(self, "self"), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::rand_like::call(in(self, "self"), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_RandLike(void *p) {
@@ -2428,9 +2490,10 @@ const char *thunk_RandLike(void *p) {
 const char *RandLikeGenerator(Tensor self, Generator generator, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rand_like_generator::call(in(self, "self"),
-      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory), memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::rand_like_generator::call(in(self, "self"), generator_opt(generator),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
+      memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_RandLikeGenerator(void *p) {
@@ -2446,8 +2509,10 @@ const char *thunk_RandLikeGenerator(void *p) {
 
 const char *RandLikeGeneratorOut(Tensor self, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rand_like_generator_out::call(in(self, "self"),
-      generator_opt(generator), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::rand_like_generator_out::call(in(self, "self"), generator_opt(generator),
+      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandLikeGeneratorOut(void *p) {
@@ -2459,8 +2524,9 @@ const char *thunk_RandLikeGeneratorOut(void *p) {
 
 const char *RandLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rand_like_out::call(in(self, "self"),
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rand_like_out::call(in(self,
+      "self"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandLikeOut(void *p) {
@@ -2471,8 +2537,8 @@ const char *thunk_RandLikeOut(void *p) {
 
 const char *Randn(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randn::call(symints(size, size_len), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::randn::call(symints(size,
+      size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Randn(void *p) {
@@ -2489,9 +2555,9 @@ const char *thunk_Randn(void *p) {
 const char *RandnGenerator(const int64_t *size, int64_t size_len, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::randn_generator::call(symints(size, size_len),
-      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randn_generator::call(symints(size, size_len), generator_opt(generator),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_RandnGenerator(void *p) {
@@ -2557,8 +2623,10 @@ const char *thunk_RandnLikeGenerator(void *p) {
 
 const char *RandnLikeGeneratorOut(Tensor self, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randn_like_generator_out::call(in(self, "self"),
-      generator_opt(generator), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randn_like_generator_out::call(in(self, "self"), generator_opt(generator),
+      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandnLikeGeneratorOut(void *p) {
@@ -2570,8 +2638,9 @@ const char *thunk_RandnLikeGeneratorOut(void *p) {
 
 const char *RandnLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randn_like_out::call(in(self, "self"),
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::randn_like_out::call(in(self,
+      "self"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandnLikeOut(void *p) {
@@ -2592,8 +2661,8 @@ const char *thunk_RandnOut(void *p) {
 }
 
 const char *Random(Tensor self, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::random::call(in(self, "self"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::random::call(in(self, "self"), generator_opt(generator))); });
 }
 
 const char *thunk_Random(void *p) {
@@ -2605,8 +2674,9 @@ const char *thunk_Random(void *p) {
 }
 
 const char *Random_(Tensor self, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::random_::call(in_mut(self, "self"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::random_::call(in_mut(self,
+      "self"), generator_opt(generator))); });
 }
 
 const char *thunk_Random_(void *p) {
@@ -2617,8 +2687,8 @@ const char *thunk_Random_(void *p) {
 
 const char *RandomFrom(Tensor self, int64_t from, const int64_t *to, Generator generator,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::random_from::call(in(self, "self"), from, opt(to),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::random_from::call(in(self, "self"), from, opt(to), generator_opt(generator))); });
 }
 
 const char *thunk_RandomFrom(void *p) {
@@ -2631,8 +2701,9 @@ const char *thunk_RandomFrom(void *p) {
 
 const char *RandomFrom_(Tensor self, int64_t from, const int64_t *to, Generator generator,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::random__from::call(in_mut(self, "self"), from,
-      opt(to), generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::random__from::call(in_mut(self,
+      "self"), from, opt(to), generator_opt(generator))); });
 }
 
 const char *thunk_RandomFrom_(void *p) {
@@ -2643,8 +2714,9 @@ const char *thunk_RandomFrom_(void *p) {
 
 const char *RandomFromOut(Tensor self, int64_t from, const int64_t *to, Generator generator,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::random_from_out::call(in(self, "self"), from,
-      opt(to), generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::random_from_out::call(in(self,
+      "self"), from, opt(to), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandomFromOut(void *p) {
@@ -2654,7 +2726,8 @@ const char *thunk_RandomFromOut(void *p) {
 }
 
 const char *RandomOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::random_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::random_out::call(in(self, "self"),
       generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
@@ -2665,8 +2738,8 @@ const char *thunk_RandomOut(void *p) {
 }
 
 const char *RandomTo(Tensor self, int64_t to, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::random_to::call(in(self, "self"), to,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::random_to::call(in(self, "self"), to, generator_opt(generator))); });
 }
 
 const char *thunk_RandomTo(void *p) {
@@ -2678,8 +2751,9 @@ const char *thunk_RandomTo(void *p) {
 }
 
 const char *RandomTo_(Tensor self, int64_t to, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::random__to::call(in_mut(self, "self"), to,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::random__to::call(in_mut(self,
+      "self"), to, generator_opt(generator))); });
 }
 
 const char *thunk_RandomTo_(void *p) {
@@ -2689,8 +2763,9 @@ const char *thunk_RandomTo_(void *p) {
 }
 
 const char *RandomToOut(Tensor self, int64_t to, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::random_to_out::call(in(self, "self"), to,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::random_to_out::call(in(self,
+      "self"), to, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandomToOut(void *p) {
@@ -2700,8 +2775,9 @@ const char *thunk_RandomToOut(void *p) {
 }
 
 const char *RandOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rand_out::call(symints(size, size_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rand_out::call(symints(size,
+      size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandOut(void *p) {
@@ -2712,8 +2788,9 @@ const char *thunk_RandOut(void *p) {
 
 const char *Randperm(int64_t n, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randperm::call(c10::SymInt(n), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randperm::call(c10::SymInt(n), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Randperm(void *p) {
@@ -2728,9 +2805,9 @@ const char *thunk_Randperm(void *p) {
 
 const char *RandpermGenerator(int64_t n, Generator generator, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::randperm_generator::call(c10::SymInt(n),
-      generator_opt(generator), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::randperm_generator::call(c10::SymInt(n), generator_opt(generator),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_RandpermGenerator(void *p) {
@@ -2745,8 +2822,10 @@ const char *thunk_RandpermGenerator(void *p) {
 }
 
 const char *RandpermGeneratorOut(int64_t n, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randperm_generator_out::call(c10::SymInt(n),
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::randperm_generator_out::call(c10::SymInt(n), generator_opt(generator), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_RandpermGeneratorOut(void *p) {
@@ -2756,8 +2835,9 @@ const char *thunk_RandpermGeneratorOut(void *p) {
 }
 
 const char *RandpermOut(int64_t n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::randperm_out::call(c10::SymInt(n), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::randperm_out::call(c10::SymInt(n),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RandpermOut(void *p) {
@@ -2768,8 +2848,9 @@ const char *thunk_RandpermOut(void *p) {
 
 const char *Range(Scalar start, Scalar end, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::range::call(scalar(start), scalar(end), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::range::call(scalar(start), scalar(end), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Range(void *p) {
@@ -2783,8 +2864,9 @@ const char *thunk_Range(void *p) {
 }
 
 const char *RangeOut(Scalar start, Scalar end, Scalar step, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::range_out::call(scalar(start), scalar(end),
-      scalar(step), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::range_out::call(scalar(start),
+      scalar(end), scalar(step), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RangeOut(void *p) {
@@ -2794,8 +2876,9 @@ const char *thunk_RangeOut(void *p) {
 }
 
 const char *RangeStartEndOut(Scalar start, Scalar end, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::range_out_::call(scalar(start), scalar(end),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::range_out_::call(scalar(start),
+      scalar(end), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RangeStartEndOut(void *p) {
@@ -2806,8 +2889,9 @@ const char *thunk_RangeStartEndOut(void *p) {
 
 const char *RangeStep(Scalar start, Scalar end, Scalar step, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::range_step::call(scalar(start), scalar(end), scalar(step),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::range_step::call(scalar(start), scalar(end), scalar(step), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_RangeStep(void *p) {
@@ -2846,7 +2930,8 @@ const char *thunk_Real(void *p) {
 }
 
 const char *Reciprocal(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::reciprocal::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::reciprocal::call(in(self, "self"))); });
 }
 
 const char *thunk_Reciprocal(void *p) {
@@ -2858,7 +2943,9 @@ const char *thunk_Reciprocal(void *p) {
 }
 
 const char *Reciprocal_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::reciprocal_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::reciprocal_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Reciprocal_(void *p) {
@@ -2868,8 +2955,9 @@ const char *thunk_Reciprocal_(void *p) {
 }
 
 const char *ReciprocalOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::reciprocal_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::reciprocal_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReciprocalOut(void *p) {
@@ -2879,7 +2967,7 @@ const char *thunk_ReciprocalOut(void *p) {
 }
 
 const char *RecordStream(Tensor self, Stream s) {
-  return guard([&] { at::_ops::record_stream::call(in_mut(self, "self"), stream(s)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); at::_ops::record_stream::call(in_mut(self, "self"), stream(s)); });
 }
 
 const char *thunk_RecordStream(void *p) {
@@ -2890,8 +2978,8 @@ const char *thunk_RecordStream(void *p) {
 
 const char *ReflectionPad1d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::reflection_pad1d::call(in(self, "self"), symints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::reflection_pad1d::call(in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReflectionPad1d(void *p) {
@@ -2904,8 +2992,7 @@ const char *thunk_ReflectionPad1d(void *p) {
 
 const char *ReflectionPad1dBackward(Tensor grad_output, Tensor self, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::reflection_pad1d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::reflection_pad1d_backward::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReflectionPad1dBackward(void *p) {
@@ -2919,9 +3006,7 @@ const char *thunk_ReflectionPad1dBackward(void *p) {
 
 const char *ReflectionPad1dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::reflection_pad1d_backward_grad_input::call(in(grad_output, "grad_output"), in(self,
-      "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::reflection_pad1d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ReflectionPad1dBackwardGradInput(void *p) {
@@ -2933,8 +3018,10 @@ const char *thunk_ReflectionPad1dBackwardGradInput(void *p) {
 
 const char *ReflectionPad1dOut(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::reflection_pad1d_out::call(in(self, "self"),
-      symints(padding, padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::reflection_pad1d_out::call(in(self, "self"), symints(padding, padding_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReflectionPad1dOut(void *p) {
@@ -2945,8 +3032,8 @@ const char *thunk_ReflectionPad1dOut(void *p) {
 
 const char *ReflectionPad2d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::reflection_pad2d::call(in(self, "self"), symints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::reflection_pad2d::call(in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReflectionPad2d(void *p) {
@@ -2959,8 +3046,7 @@ const char *thunk_ReflectionPad2d(void *p) {
 
 const char *ReflectionPad2dBackward(Tensor grad_output, Tensor self, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::reflection_pad2d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::reflection_pad2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReflectionPad2dBackward(void *p) {
@@ -2974,9 +3060,7 @@ const char *thunk_ReflectionPad2dBackward(void *p) {
 
 const char *ReflectionPad2dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::reflection_pad2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self,
-      "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::reflection_pad2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ReflectionPad2dBackwardGradInput(void *p) {
@@ -2988,8 +3072,10 @@ const char *thunk_ReflectionPad2dBackwardGradInput(void *p) {
 
 const char *ReflectionPad2dOut(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::reflection_pad2d_out::call(in(self, "self"),
-      symints(padding, padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::reflection_pad2d_out::call(in(self, "self"), symints(padding, padding_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReflectionPad2dOut(void *p) {
@@ -3000,8 +3086,8 @@ const char *thunk_ReflectionPad2dOut(void *p) {
 
 const char *ReflectionPad3d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::reflection_pad3d::call(in(self, "self"), symints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::reflection_pad3d::call(in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReflectionPad3d(void *p) {
@@ -3014,8 +3100,7 @@ const char *thunk_ReflectionPad3d(void *p) {
 
 const char *ReflectionPad3dBackward(Tensor grad_output, Tensor self, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::reflection_pad3d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::reflection_pad3d_backward::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReflectionPad3dBackward(void *p) {
@@ -3029,9 +3114,7 @@ const char *thunk_ReflectionPad3dBackward(void *p) {
 
 const char *ReflectionPad3dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::reflection_pad3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self,
-      "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::reflection_pad3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ReflectionPad3dBackwardGradInput(void *p) {
@@ -3043,8 +3126,10 @@ const char *thunk_ReflectionPad3dBackwardGradInput(void *p) {
 
 const char *ReflectionPad3dOut(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::reflection_pad3d_out::call(in(self, "self"),
-      symints(padding, padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::reflection_pad3d_out::call(in(self, "self"), symints(padding, padding_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReflectionPad3dOut(void *p) {
@@ -3054,7 +3139,8 @@ const char *thunk_ReflectionPad3dOut(void *p) {
 }
 
 const char *ReLU(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::relu::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::relu::call(in(self, "self"))); });
 }
 
 const char *thunk_ReLU(void *p) {
@@ -3088,7 +3174,9 @@ const char *thunk_ReLU6_(void *p) {
 }
 
 const char *ReLU_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::relu_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::relu_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_ReLU_(void *p) {
@@ -3098,8 +3186,9 @@ const char *thunk_ReLU_(void *p) {
 }
 
 const char *ReLUOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::relu_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::relu_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReLUOut(void *p) {
@@ -3109,8 +3198,8 @@ const char *thunk_ReLUOut(void *p) {
 }
 
 const char *Remainder(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::remainder_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::remainder_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Remainder(void *p) {
@@ -3122,8 +3211,9 @@ const char *thunk_Remainder(void *p) {
 }
 
 const char *Remainder_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::remainder__Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::remainder__Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Remainder_(void *p) {
@@ -3133,8 +3223,7 @@ const char *thunk_Remainder_(void *p) {
 }
 
 const char *RemainderOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::remainder_Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::remainder_Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RemainderOut(void *p) {
@@ -3144,8 +3233,8 @@ const char *thunk_RemainderOut(void *p) {
 }
 
 const char *RemainderScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::remainder_Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::remainder_Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_RemainderScalar(void *p) {
@@ -3157,8 +3246,9 @@ const char *thunk_RemainderScalar(void *p) {
 }
 
 const char *RemainderScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::remainder__Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::remainder__Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_RemainderScalar_(void *p) {
@@ -3168,8 +3258,10 @@ const char *thunk_RemainderScalar_(void *p) {
 }
 
 const char *RemainderScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::remainder_Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::remainder_Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_RemainderScalarOut(void *p) {
@@ -3179,8 +3271,8 @@ const char *thunk_RemainderScalarOut(void *p) {
 }
 
 const char *RemainderScalarTensor(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::remainder_Scalar_Tensor::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::remainder_Scalar_Tensor::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_RemainderScalarTensor(void *p) {
@@ -3192,8 +3284,10 @@ const char *thunk_RemainderScalarTensor(void *p) {
 }
 
 const char *RemainderScalarTensorOut(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::remainder_Scalar_Tensor_out::call(scalar(self),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::remainder_Scalar_Tensor_out::call(scalar(self), in(other, "other"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_RemainderScalarTensorOut(void *p) {
@@ -3209,8 +3303,8 @@ const char *_RemoveBatchDim(Tensor self, int64_t level, int64_t batch_size, int6
 }
 
 const char *Renorm(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor *result) {
-  return guard([&] { out(result, at::_ops::renorm::call(in(self, "self"), scalar(p), dim,
-      scalar(maxnorm))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::renorm::call(in(self, "self"), scalar(p), dim, scalar(maxnorm))); });
 }
 
 const char *thunk_Renorm(void *p) {
@@ -3222,8 +3316,9 @@ const char *thunk_Renorm(void *p) {
 }
 
 const char *Renorm_(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::renorm_::call(in_mut(self, "self"), scalar(p), dim,
-      scalar(maxnorm))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::renorm_::call(in_mut(self,
+      "self"), scalar(p), dim, scalar(maxnorm))); });
 }
 
 const char *thunk_Renorm_(void *p) {
@@ -3234,8 +3329,9 @@ const char *thunk_Renorm_(void *p) {
 
 const char *RenormOut(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::renorm_out::call(in(self, "self"), scalar(p), dim,
-      scalar(maxnorm), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::renorm_out::call(in(self, "self"),
+      scalar(p), dim, scalar(maxnorm), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RenormOut(void *p) {
@@ -3245,8 +3341,8 @@ const char *thunk_RenormOut(void *p) {
 }
 
 const char *Repeat(Tensor self, const int64_t *repeats, int64_t repeats_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::repeat::call(in(self, "self"), symints(repeats,
-      repeats_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::repeat::call(in(self, "self"), symints(repeats, repeats_len))); });
 }
 
 const char *thunk_Repeat(void *p) {
@@ -3273,7 +3369,8 @@ const char *thunk_RepeatInterleave(void *p) {
 }
 
 const char *RepeatInterleaveIndices(Tensor repeats, const int64_t *output_size, Tensor *result) {
-  return guard([&] { out(result, at::_ops::repeat_interleave_Tensor::call(in(repeats, "repeats"),
+  return guard([&] { const BelowAutograd below(unrecorded(repeats)); out(result,
+      at::_ops::repeat_interleave_Tensor::call(in(repeats, "repeats"),
       symint_opt(output_size))); });
 }
 
@@ -3287,8 +3384,10 @@ const char *thunk_RepeatInterleaveIndices(void *p) {
 
 const char *RepeatInterleaveIndicesOut(Tensor repeats, const int64_t *output_size, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::repeat_interleave_Tensor_out::call(in(repeats,
-      "repeats"), symint_opt(output_size), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(repeats) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::repeat_interleave_Tensor_out::call(in(repeats, "repeats"), symint_opt(output_size),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RepeatInterleaveIndicesOut(void *p) {
@@ -3314,8 +3413,9 @@ const char *thunk_RepeatInterleaveTensor(void *p) {
 
 const char *RepeatOut(Tensor self, const int64_t *repeats, int64_t repeats_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::repeat_out::call(in(self, "self"), symints(repeats,
-      repeats_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::repeat_out::call(in(self, "self"),
+      symints(repeats, repeats_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RepeatOut(void *p) {
@@ -3326,8 +3426,8 @@ const char *thunk_RepeatOut(void *p) {
 
 const char *ReplicationPad1d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::replication_pad1d::call(in(self, "self"), symints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::replication_pad1d::call(in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReplicationPad1d(void *p) {
@@ -3340,8 +3440,7 @@ const char *thunk_ReplicationPad1d(void *p) {
 
 const char *ReplicationPad1dBackward(Tensor grad_output, Tensor self, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::replication_pad1d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::replication_pad1d_backward::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReplicationPad1dBackward(void *p) {
@@ -3355,9 +3454,7 @@ const char *thunk_ReplicationPad1dBackward(void *p) {
 
 const char *ReplicationPad1dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::replication_pad1d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::replication_pad1d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ReplicationPad1dBackwardGradInput(void *p) {
@@ -3369,8 +3466,10 @@ const char *thunk_ReplicationPad1dBackwardGradInput(void *p) {
 
 const char *ReplicationPad1dOut(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::replication_pad1d_out::call(in(self, "self"),
-      symints(padding, padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::replication_pad1d_out::call(in(self, "self"), symints(padding, padding_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReplicationPad1dOut(void *p) {
@@ -3381,8 +3480,8 @@ const char *thunk_ReplicationPad1dOut(void *p) {
 
 const char *ReplicationPad2d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::replication_pad2d::call(in(self, "self"), symints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::replication_pad2d::call(in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReplicationPad2d(void *p) {
@@ -3395,8 +3494,7 @@ const char *thunk_ReplicationPad2d(void *p) {
 
 const char *ReplicationPad2dBackward(Tensor grad_output, Tensor self, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::replication_pad2d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::replication_pad2d_backward::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReplicationPad2dBackward(void *p) {
@@ -3410,9 +3508,7 @@ const char *thunk_ReplicationPad2dBackward(void *p) {
 
 const char *ReplicationPad2dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::replication_pad2d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::replication_pad2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ReplicationPad2dBackwardGradInput(void *p) {
@@ -3424,8 +3520,10 @@ const char *thunk_ReplicationPad2dBackwardGradInput(void *p) {
 
 const char *ReplicationPad2dOut(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::replication_pad2d_out::call(in(self, "self"),
-      symints(padding, padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::replication_pad2d_out::call(in(self, "self"), symints(padding, padding_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReplicationPad2dOut(void *p) {
@@ -3436,8 +3534,8 @@ const char *thunk_ReplicationPad2dOut(void *p) {
 
 const char *ReplicationPad3d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::replication_pad3d::call(in(self, "self"), symints(padding,
-      padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::replication_pad3d::call(in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReplicationPad3d(void *p) {
@@ -3450,8 +3548,7 @@ const char *thunk_ReplicationPad3d(void *p) {
 
 const char *ReplicationPad3dBackward(Tensor grad_output, Tensor self, const int64_t *padding,
     int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::replication_pad3d_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::replication_pad3d_backward::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len))); });
 }
 
 const char *thunk_ReplicationPad3dBackward(void *p) {
@@ -3465,9 +3562,7 @@ const char *thunk_ReplicationPad3dBackward(void *p) {
 
 const char *ReplicationPad3dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::replication_pad3d_backward_grad_input::call(in(grad_output, "grad_output"),
-      in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::replication_pad3d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), symints(padding, padding_len), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ReplicationPad3dBackwardGradInput(void *p) {
@@ -3479,8 +3574,10 @@ const char *thunk_ReplicationPad3dBackwardGradInput(void *p) {
 
 const char *ReplicationPad3dOut(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::replication_pad3d_out::call(in(self, "self"),
-      symints(padding, padding_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::replication_pad3d_out::call(in(self, "self"), symints(padding, padding_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ReplicationPad3dOut(void *p) {
@@ -3515,20 +3612,24 @@ const char *thunk_Reshape(void *p) {
 
 const char *_ReshapeAlias(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_reshape_alias::call(in(self, "self"), symints(size,
-      size_len), symints(stride, stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::_reshape_alias::call(in(self, "self"),
+      symints(size, size_len), symints(stride, stride_len))); });
 }
 
 const char *_ReshapeAliasCopy(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_reshape_alias_copy::call(in(self, "self"), symints(size,
-      size_len), symints(stride, stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_reshape_alias_copy::call(in(self, "self"), symints(size, size_len),
+      symints(stride, stride_len))); });
 }
 
 const char *_ReshapeAliasCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_reshape_alias_copy_out::call(in(self, "self"),
-      symints(size, size_len), symints(stride, stride_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_reshape_alias_copy_out::call(in(self, "self"), symints(size, size_len),
+      symints(stride, stride_len), in_mut(out_, "out_"))); });
 }
 
 const char *ReshapeAs(Tensor self, Tensor other, Tensor *result) {
@@ -3545,8 +3646,8 @@ const char *thunk_ReshapeAs(void *p) {
 }
 
 const char *_ReshapeCopy(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_reshape_copy::call(in(self, "self"), symints(size,
-      size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_reshape_copy::call(in(self, "self"), symints(size, size_len))); });
 }
 
 const char *_ReshapeFromTensor(Tensor self, Tensor shape, Tensor *result) {
@@ -3556,7 +3657,8 @@ const char *_ReshapeFromTensor(Tensor self, Tensor shape, Tensor *result) {
 
 const char *Resize(Tensor self, const int64_t *size, int64_t size_len,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::resize::call(in(self, "self"), symints(size, size_len),
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::resize::call(in(self, "self"), symints(size, size_len),
       memory_format_opt(memory_format_))); });
 }
 
@@ -3583,8 +3685,7 @@ const char *thunk_Resize_(void *p) {
 
 const char *ResizeAs(Tensor self, Tensor the_template, const MemoryFormat *memory_format_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::resize_as::call(in(self, "self"), in(the_template,
-      "the_template"), memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(the_template)); out(result, at::_ops::resize_as::call(in(self, "self"), in(the_template, "the_template"), memory_format_opt(memory_format_))); });
 }
 
 const char *thunk_ResizeAs(void *p) {
@@ -3610,9 +3711,7 @@ const char *thunk_ResizeAs_(void *p) {
 
 const char *ResizeAsOut(Tensor self, Tensor the_template, const MemoryFormat *memory_format_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::resize_as_out::call(in(self, "self"),
-      in(the_template, "the_template"), memory_format_opt(memory_format_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(the_template) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::resize_as_out::call(in(self, "self"), in(the_template, "the_template"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ResizeAsOut(void *p) {
@@ -3623,8 +3722,7 @@ const char *thunk_ResizeAsOut(void *p) {
 }
 
 const char *ResizeAsSparse(Tensor self, Tensor the_template, Tensor *result) {
-  return guard([&] { out(result, at::_ops::resize_as_sparse::call(in(self, "self"), in(the_template,
-      "the_template"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(the_template)); out(result, at::_ops::resize_as_sparse::call(in(self, "self"), in(the_template, "the_template"))); });
 }
 
 const char *thunk_ResizeAsSparse(void *p) {
@@ -3636,8 +3734,10 @@ const char *thunk_ResizeAsSparse(void *p) {
 }
 
 const char *ResizeAsSparse_(Tensor self, Tensor the_template, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::resize_as_sparse_::call(in_mut(self, "self"),
-      in(the_template, "the_template"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(the_template),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::resize_as_sparse_::call(in_mut(self, "self"), in(the_template,
+      "the_template"))); });
 }
 
 const char *thunk_ResizeAsSparse_(void *p) {
@@ -3647,8 +3747,7 @@ const char *thunk_ResizeAsSparse_(void *p) {
 }
 
 const char *ResizeAsSparseOut(Tensor self, Tensor the_template, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::resize_as_sparse_out::call(in(self, "self"),
-      in(the_template, "the_template"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(the_template) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::resize_as_sparse_out::call(in(self, "self"), in(the_template, "the_template"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ResizeAsSparseOut(void *p) {
@@ -3659,8 +3758,9 @@ const char *thunk_ResizeAsSparseOut(void *p) {
 
 const char *ResizeOut(Tensor self, const int64_t *size, int64_t size_len,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::resize_out::call(in(self, "self"), symints(size,
-      size_len), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::resize_out::call(in(self, "self"),
+      symints(size, size_len), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ResizeOut(void *p) {
@@ -3672,20 +3772,23 @@ const char *thunk_ResizeOut(void *p) {
 
 const char *_ResizeOutput(Tensor self, const int64_t *size, int64_t size_len, Device device_,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_resize_output::call(in(self, "self"), symints(size,
-      size_len), device(device_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_resize_output::call(in(self, "self"), symints(size, size_len),
+      device(device_))); });
 }
 
 const char *_ResizeOutput_(Tensor self, const int64_t *size, int64_t size_len, Device device_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_resize_output_::call(in_mut(self, "self"),
-      symints(size, size_len), device(device_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_resize_output_::call(in_mut(self,
+      "self"), symints(size, size_len), device(device_))); });
 }
 
 const char *_ResizeOutputOut(Tensor self, const int64_t *size, int64_t size_len, Device device_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_resize_output_out::call(in(self, "self"),
-      symints(size, size_len), device(device_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_resize_output_out::call(in(self,
+      "self"), symints(size, size_len), device(device_), in_mut(out_, "out_"))); });
 }
 
 const char *ResolveConj(Tensor self, Tensor *result) {
@@ -3916,8 +4019,9 @@ const char *thunk_RNNTanhData(void *p) {
 
 const char *Roll(Tensor self, const int64_t *shifts, int64_t shifts_len, const int64_t *dims,
     int64_t dims_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::roll::call(in(self, "self"), symints(shifts, shifts_len),
-      ints(dims, dims_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::roll::call(in(self, "self"), symints(shifts, shifts_len), ints(dims,
+      dims_len))); });
 }
 
 const char *thunk_Roll(void *p) {
@@ -3931,8 +4035,9 @@ const char *thunk_Roll(void *p) {
 
 const char *RollOut(Tensor self, const int64_t *shifts, int64_t shifts_len, const int64_t *dims,
     int64_t dims_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::roll_out::call(in(self, "self"), symints(shifts,
-      shifts_len), ints(dims, dims_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::roll_out::call(in(self, "self"),
+      symints(shifts, shifts_len), ints(dims, dims_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RollOut(void *p) {
@@ -3942,8 +4047,8 @@ const char *thunk_RollOut(void *p) {
 }
 
 const char *Rot90(Tensor self, int64_t k, const int64_t *dims, int64_t dims_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rot90::call(in(self, "self"), k, ints(dims,
-      dims_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::rot90::call(in(self, "self"), k, ints(dims, dims_len))); });
 }
 
 const char *thunk_Rot90(void *p) {
@@ -3956,8 +4061,9 @@ const char *thunk_Rot90(void *p) {
 
 const char *Rot90Out(Tensor self, int64_t k, const int64_t *dims, int64_t dims_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rot90_out::call(in(self, "self"), k, ints(dims,
-      dims_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rot90_out::call(in(self, "self"),
+      k, ints(dims, dims_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_Rot90Out(void *p) {
@@ -3967,7 +4073,8 @@ const char *thunk_Rot90Out(void *p) {
 }
 
 const char *Round(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::round::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::round::call(in(self, "self"))); });
 }
 
 const char *thunk_Round(void *p) {
@@ -3979,7 +4086,9 @@ const char *thunk_Round(void *p) {
 }
 
 const char *Round_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::round_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::round_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Round_(void *p) {
@@ -3989,7 +4098,8 @@ const char *thunk_Round_(void *p) {
 }
 
 const char *RoundDecimals(Tensor self, int64_t decimals, Tensor *result) {
-  return guard([&] { out(result, at::_ops::round_decimals::call(in(self, "self"), decimals)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::round_decimals::call(in(self, "self"), decimals)); });
 }
 
 const char *thunk_RoundDecimals(void *p) {
@@ -4001,8 +4111,9 @@ const char *thunk_RoundDecimals(void *p) {
 }
 
 const char *RoundDecimals_(Tensor self, int64_t decimals, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::round__decimals::call(in_mut(self, "self"),
-      decimals)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::round__decimals::call(in_mut(self,
+      "self"), decimals)); });
 }
 
 const char *thunk_RoundDecimals_(void *p) {
@@ -4012,8 +4123,9 @@ const char *thunk_RoundDecimals_(void *p) {
 }
 
 const char *RoundDecimalsOut(Tensor self, int64_t decimals, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::round_decimals_out::call(in(self, "self"), decimals,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::round_decimals_out::call(in(self,
+      "self"), decimals, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RoundDecimalsOut(void *p) {
@@ -4023,8 +4135,9 @@ const char *thunk_RoundDecimalsOut(void *p) {
 }
 
 const char *RoundOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::round_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::round_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RoundOut(void *p) {
@@ -4034,7 +4147,9 @@ const char *thunk_RoundOut(void *p) {
 }
 
 const char *RowIndices(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::row_indices::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::row_indices::call(in(self,
+      "self"))); });
 }
 
 const char *thunk_RowIndices(void *p) {
@@ -4046,7 +4161,8 @@ const char *thunk_RowIndices(void *p) {
 }
 
 const char *RowIndicesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::row_indices_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::row_indices_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_RowIndicesCopy(void *p) {
@@ -4058,8 +4174,9 @@ const char *thunk_RowIndicesCopy(void *p) {
 }
 
 const char *RowIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::row_indices_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::row_indices_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RowIndicesCopyOut(void *p) {
@@ -4128,8 +4245,9 @@ const char *thunk_RReLU_(void *p) {
 
 const char *RReLUWithNoise(Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training,
     Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rrelu_with_noise::call(in(self, "self"), in_mut(noise,
-      "noise"), scalar(lower), scalar(upper), training, generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(noise)); out(result,
+      at::_ops::rrelu_with_noise::call(in(self, "self"), in_mut(noise, "noise"), scalar(lower),
+      scalar(upper), training, generator_opt(generator))); });
 }
 
 const char *thunk_RReLUWithNoise(void *p) {
@@ -4143,9 +4261,10 @@ const char *thunk_RReLUWithNoise(void *p) {
 
 const char *RReLUWithNoise_(Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training,
     Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rrelu_with_noise_::call(in_mut(self, "self"),
-      in_mut(noise, "noise"), scalar(lower), scalar(upper), training,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(noise),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::rrelu_with_noise_::call(in_mut(self, "self"), in_mut(noise, "noise"),
+      scalar(lower), scalar(upper), training, generator_opt(generator))); });
 }
 
 const char *thunk_RReLUWithNoise_(void *p) {
@@ -4156,9 +4275,7 @@ const char *thunk_RReLUWithNoise_(void *p) {
 
 const char *RReLUWithNoiseBackward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower,
     Scalar upper, bool training, bool self_is_result, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rrelu_with_noise_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(noise, "noise"), scalar(lower), scalar(upper), training,
-      self_is_result)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(noise)); out(result, at::_ops::rrelu_with_noise_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(noise, "noise"), scalar(lower), scalar(upper), training, self_is_result)); });
 }
 
 const char *thunk_RReLUWithNoiseBackward(void *p) {
@@ -4172,9 +4289,7 @@ const char *thunk_RReLUWithNoiseBackward(void *p) {
 
 const char *RReLUWithNoiseBackwardOut(Tensor grad_output, Tensor self, Tensor noise, Scalar lower,
     Scalar upper, bool training, bool self_is_result, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rrelu_with_noise_backward_out::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(noise, "noise"), scalar(lower), scalar(upper), training,
-      self_is_result, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(noise) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::rrelu_with_noise_backward_out::call(in(grad_output, "grad_output"), in(self, "self"), in(noise, "noise"), scalar(lower), scalar(upper), training, self_is_result, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RReLUWithNoiseBackwardOut(void *p) {
@@ -4186,10 +4301,7 @@ const char *thunk_RReLUWithNoiseBackwardOut(void *p) {
 
 const char *RReLUWithNoiseFunctional(Tensor self, Tensor noise, Scalar lower, Scalar upper,
     bool training, Generator generator, Tensor *result0, Tensor *noise_out) {
-  return guard([&] { auto all = at::_ops::rrelu_with_noise_functional::call(in(self, "self"),
-      in(noise, "noise"), scalar(lower), scalar(upper), training,
-      generator_opt(generator)); out(result0, std::move(std::get<0>(all))); out(noise_out,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(noise)); auto all = at::_ops::rrelu_with_noise_functional::call(in(self, "self"), in(noise, "noise"), scalar(lower), scalar(upper), training, generator_opt(generator)); out(result0, std::move(std::get<0>(all))); out(noise_out, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_RReLUWithNoiseFunctional(void *p) {
@@ -4204,9 +4316,7 @@ const char *thunk_RReLUWithNoiseFunctional(void *p) {
 
 const char *RReLUWithNoiseOut(Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training,
     Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rrelu_with_noise_out::call(in(self, "self"),
-      in_mut(noise, "noise"), scalar(lower), scalar(upper), training, generator_opt(generator),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(noise) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::rrelu_with_noise_out::call(in(self, "self"), in_mut(noise, "noise"), scalar(lower), scalar(upper), training, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RReLUWithNoiseOut(void *p) {
@@ -4217,8 +4327,8 @@ const char *thunk_RReLUWithNoiseOut(void *p) {
 }
 
 const char *RShift(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::__rshift___Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::__rshift___Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_RShift(void *p) {
@@ -4230,8 +4340,9 @@ const char *thunk_RShift(void *p) {
 }
 
 const char *RShift_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__irshift___Tensor::call(in_mut(self, "self"),
-      in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::__irshift___Tensor::call(in_mut(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_RShift_(void *p) {
@@ -4241,8 +4352,7 @@ const char *thunk_RShift_(void *p) {
 }
 
 const char *RShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__rshift___Tensor_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::__rshift___Tensor_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RShiftOut(void *p) {
@@ -4252,8 +4362,8 @@ const char *thunk_RShiftOut(void *p) {
 }
 
 const char *RShiftScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::__rshift___Scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::__rshift___Scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_RShiftScalar(void *p) {
@@ -4265,8 +4375,9 @@ const char *thunk_RShiftScalar(void *p) {
 }
 
 const char *RShiftScalar_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__irshift___Scalar::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::__irshift___Scalar::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_RShiftScalar_(void *p) {
@@ -4276,8 +4387,10 @@ const char *thunk_RShiftScalar_(void *p) {
 }
 
 const char *RShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::__rshift___Scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::__rshift___Scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_RShiftScalarOut(void *p) {
@@ -4287,7 +4400,8 @@ const char *thunk_RShiftScalarOut(void *p) {
 }
 
 const char *Rsqrt(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rsqrt::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::rsqrt::call(in(self, "self"))); });
 }
 
 const char *thunk_Rsqrt(void *p) {
@@ -4299,7 +4413,9 @@ const char *thunk_Rsqrt(void *p) {
 }
 
 const char *Rsqrt_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rsqrt_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rsqrt_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Rsqrt_(void *p) {
@@ -4309,8 +4425,9 @@ const char *thunk_Rsqrt_(void *p) {
 }
 
 const char *RsqrtOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rsqrt_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rsqrt_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RsqrtOut(void *p) {
@@ -4320,8 +4437,8 @@ const char *thunk_RsqrtOut(void *p) {
 }
 
 const char *Rsub(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rsub_Tensor::call(in(self, "self"), in(other, "other"),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::rsub_Tensor::call(in(self, "self"), in(other, "other"), scalar(alpha))); });
 }
 
 const char *thunk_Rsub(void *p) {
@@ -4333,8 +4450,7 @@ const char *thunk_Rsub(void *p) {
 }
 
 const char *RsubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rsub_Tensor_out::call(in(self, "self"), in(other,
-      "other"), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::rsub_Tensor_out::call(in(self, "self"), in(other, "other"), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RsubOut(void *p) {
@@ -4344,8 +4460,8 @@ const char *thunk_RsubOut(void *p) {
 }
 
 const char *RsubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::rsub_Scalar::call(in(self, "self"), scalar(other),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::rsub_Scalar::call(in(self, "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *thunk_RsubScalar(void *p) {
@@ -4357,8 +4473,9 @@ const char *thunk_RsubScalar(void *p) {
 }
 
 const char *RsubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::rsub_Scalar_out::call(in(self, "self"),
-      scalar(other), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::rsub_Scalar_out::call(in(self,
+      "self"), scalar(other), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_RsubScalarOut(void *p) {
@@ -4368,18 +4485,20 @@ const char *thunk_RsubScalarOut(void *p) {
 }
 
 const char *_SafeSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_safe_softmax::call(in(self, "self"), dim,
-      dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_safe_softmax::call(in(self, "self"), dim, dtype_opt(dtype_))); });
 }
 
 const char *_SampleDirichlet(Tensor self, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sample_dirichlet::call(in(self, "self"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sample_dirichlet::call(in(self, "self"), generator_opt(generator))); });
 }
 
 const char *_SampleDirichletOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sample_dirichlet_out::call(in(self, "self"),
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_sample_dirichlet_out::call(in(self, "self"), generator_opt(generator),
+      in_mut(out_, "out_"))); });
 }
 
 const char *_SaturateWeightToFP16(Tensor weight, Tensor *result) {
@@ -4388,8 +4507,9 @@ const char *_SaturateWeightToFP16(Tensor weight, Tensor *result) {
 
 const char *ScalarTensor(Scalar s, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scalar_tensor::call(scalar(s), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::scalar_tensor::call(scalar(s), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_ScalarTensor(void *p) {
@@ -4403,8 +4523,9 @@ const char *thunk_ScalarTensor(void *p) {
 }
 
 const char *ScalarTensorOut(Scalar s, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scalar_tensor_out::call(scalar(s), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::scalar_tensor_out::call(scalar(s),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScalarTensorOut(void *p) {
@@ -4419,11 +4540,7 @@ const char *_ScaledAddMM(Tensor self, Tensor mat1, Tensor mat2, const Tensor *sc
     int64_t recipe_b_len, const int64_t *swizzle_b, int64_t swizzle_b_len,
     const int64_t *contraction_dim, int64_t contraction_dim_len, Scalar beta, Scalar alpha,
     bool use_fast_accum, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_scaled_addmm::call(in(self, "self"), in(mat1, "mat1"),
-      in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len),
-      ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b,
-      recipe_b_len), ints(swizzle_b, swizzle_b_len), ints(contraction_dim, contraction_dim_len),
-      scalar(beta), scalar(alpha), use_fast_accum)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len)); out(result, at::_ops::_scaled_addmm::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), ints(contraction_dim, contraction_dim_len), scalar(beta), scalar(alpha), use_fast_accum)); });
 }
 
 const char *_ScaledAddMM_(Tensor self, Tensor mat1, Tensor mat2, const Tensor *scale_a,
@@ -4432,11 +4549,7 @@ const char *_ScaledAddMM_(Tensor self, Tensor mat1, Tensor mat2, const Tensor *s
     int64_t recipe_b_len, const int64_t *swizzle_b, int64_t swizzle_b_len,
     const int64_t *contraction_dim, int64_t contraction_dim_len, Scalar beta, Scalar alpha,
     bool use_fast_accum, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_scaled_addmm_::call(in_mut(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a,
-      recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"),
-      ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), ints(contraction_dim,
-      contraction_dim_len), scalar(beta), scalar(alpha), use_fast_accum)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_scaled_addmm_::call(in_mut(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), ints(contraction_dim, contraction_dim_len), scalar(beta), scalar(alpha), use_fast_accum)); });
 }
 
 const char *_ScaledAddMMOut(Tensor self, Tensor mat1, Tensor mat2, const Tensor *scale_a,
@@ -4445,11 +4558,7 @@ const char *_ScaledAddMMOut(Tensor self, Tensor mat1, Tensor mat2, const Tensor 
     int64_t recipe_b_len, const int64_t *swizzle_b, int64_t swizzle_b_len,
     const int64_t *contraction_dim, int64_t contraction_dim_len, Scalar beta, Scalar alpha,
     bool use_fast_accum, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_scaled_addmm_out::call(in(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a,
-      recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"),
-      ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), ints(contraction_dim,
-      contraction_dim_len), scalar(beta), scalar(alpha), use_fast_accum, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_scaled_addmm_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), ints(contraction_dim, contraction_dim_len), scalar(beta), scalar(alpha), use_fast_accum, in_mut(out_, "out_"))); });
 }
 
 const char *ScaledDotProductAttention(Tensor query, Tensor key, Tensor value, Tensor attn_mask,
@@ -4480,10 +4589,7 @@ const char *_ScaledDotProductAttentionMath(Tensor query, Tensor key, Tensor valu
 const char *_ScaledDotProductAttentionMathForMPS(Tensor query, Tensor key, Tensor value,
     Tensor attn_mask, double dropout_p, bool is_causal, Tensor dropout_mask, const double *scale,
     bool enable_gqa, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_attention_math_for_mps::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), in_opt(attn_mask), dropout_p, is_causal,
-      in_opt(dropout_mask), opt(scale), enable_gqa); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_mask) && unrecorded(dropout_mask)); auto all = at::_ops::_scaled_dot_product_attention_math_for_mps::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_mask), dropout_p, is_causal, in_opt(dropout_mask), opt(scale), enable_gqa); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_ScaledDotProductCuDNNAttention(Tensor query, Tensor key, Tensor value,
@@ -4491,12 +4597,7 @@ const char *_ScaledDotProductCuDNNAttention(Tensor query, Tensor key, Tensor val
     bool return_debug_mask, const double *scale, Tensor *output, Tensor *logsumexp,
     Tensor *cum_seq_q, Tensor *cum_seq_k, int64_t *max_q, int64_t *max_k, Tensor *philox_seed,
     Tensor *philox_offset, Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_cudnn_attention::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), compute_log_sumexp,
-      dropout_p, is_causal, return_debug_mask, opt(scale)); out(output,
-      std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q,
-      std::move(std::get<2>(all))); out(cum_seq_k,
-      std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(philox_seed, std::move(std::get<6>(all))); out(philox_offset, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_bias)); auto all = at::_ops::_scaled_dot_product_cudnn_attention::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), compute_log_sumexp, dropout_p, is_causal, return_debug_mask, opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k, std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(philox_seed, std::move(std::get<6>(all))); out(philox_offset, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
 }
 
 const char *_ScaledDotProductCuDNNAttentionBackward(Tensor grad_out, Tensor query, Tensor key,
@@ -4504,59 +4605,48 @@ const char *_ScaledDotProductCuDNNAttentionBackward(Tensor grad_out, Tensor quer
     Tensor attn_bias, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k,
     double dropout_p, bool is_causal, const double *scale, Tensor *result0, Tensor *result1,
     Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_cudnn_attention_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), in(attn_bias, "attn_bias"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, opt(scale)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(philox_seed) && unrecorded(philox_offset) && unrecorded(attn_bias) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k)); auto all = at::_ops::_scaled_dot_product_cudnn_attention_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), in(attn_bias, "attn_bias"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, opt(scale)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_ScaledDotProductEfficientAttention(Tensor query, Tensor key, Tensor value,
     Tensor attn_bias, bool compute_log_sumexp, double dropout_p, bool is_causal,
     const double *scale, Tensor *output, Tensor *log_sumexp, Tensor *philox_seed,
     Tensor *philox_offset) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_efficient_attention::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), compute_log_sumexp,
-      dropout_p, is_causal, opt(scale)); out(output, std::move(std::get<0>(all))); out(log_sumexp,
-      std::move(std::get<1>(all))); out(philox_seed,
-      std::move(std::get<2>(all))); out(philox_offset, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_bias)); auto all = at::_ops::_scaled_dot_product_efficient_attention::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), compute_log_sumexp, dropout_p, is_causal, opt(scale)); out(output, std::move(std::get<0>(all))); out(log_sumexp, std::move(std::get<1>(all))); out(philox_seed, std::move(std::get<2>(all))); out(philox_offset, std::move(std::get<3>(all))); });
 }
 
 const char *_ScaledDotProductEfficientAttentionBackward(Tensor grad_out_, Tensor query, Tensor key,
     Tensor value, Tensor attn_bias, Tensor out_, Tensor logsumexp, Tensor philox_seed,
     Tensor philox_offset, double dropout_p, const bool *grad_input_mask, bool is_causal,
     const double *scale, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_efficient_attention_backward::call(in(grad_out_, "grad_out_"), in(query, "query"), in(key, "key"), in(value, "value"), in(attn_bias, "attn_bias"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), dropout_p, bools<4>(grad_input_mask, "grad_input_mask"), is_causal, opt(scale)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out_) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_bias) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(philox_seed) && unrecorded(philox_offset)); auto all = at::_ops::_scaled_dot_product_efficient_attention_backward::call(in(grad_out_, "grad_out_"), in(query, "query"), in(key, "key"), in(value, "value"), in(attn_bias, "attn_bias"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), dropout_p, bools<4>(grad_input_mask, "grad_input_mask"), is_causal, opt(scale)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); });
 }
 
 const char *_ScaledDotProductFlashAttention(Tensor query, Tensor key, Tensor value,
     double dropout_p, bool is_causal, bool return_debug_mask, const double *scale, Tensor *output,
     Tensor *logsumexp, Tensor *cum_seq_q, Tensor *cum_seq_k, int64_t *max_q, int64_t *max_k,
     Tensor *rng_state, Tensor *unused, Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_flash_attention::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), dropout_p, is_causal, return_debug_mask,
-      opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp,
-      std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k,
-      std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(rng_state, std::move(std::get<6>(all))); out(unused, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value)); auto all = at::_ops::_scaled_dot_product_flash_attention::call(in(query, "query"), in(key, "key"), in(value, "value"), dropout_p, is_causal, return_debug_mask, opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k, std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(rng_state, std::move(std::get<6>(all))); out(unused, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
 }
 
 const char *_ScaledDotProductFlashAttentionBackward(Tensor grad_out, Tensor query, Tensor key,
     Tensor value, Tensor out_, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q,
     int64_t max_k, double dropout_p, bool is_causal, Tensor philox_seed, Tensor philox_offset,
     const double *scale, Tensor *grad_query, Tensor *grad_key, Tensor *grad_value) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_flash_attention_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), opt(scale)); out(grad_query, std::move(std::get<0>(all))); out(grad_key, std::move(std::get<1>(all))); out(grad_value, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(philox_seed) && unrecorded(philox_offset)); auto all = at::_ops::_scaled_dot_product_flash_attention_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), opt(scale)); out(grad_query, std::move(std::get<0>(all))); out(grad_key, std::move(std::get<1>(all))); out(grad_value, std::move(std::get<2>(all))); });
 }
 
 const char *_ScaledDotProductFlashAttentionForCPU(Tensor query, Tensor key, Tensor value,
     double dropout_p, bool is_causal, Tensor attn_mask, const double *scale, Tensor *output,
     Tensor *logsumexp) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_flash_attention_for_cpu::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), dropout_p, is_causal, in_opt(attn_mask),
-      opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_mask)); auto all = at::_ops::_scaled_dot_product_flash_attention_for_cpu::call(in(query, "query"), in(key, "key"), in(value, "value"), dropout_p, is_causal, in_opt(attn_mask), opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); });
 }
 
 const char *_ScaledDotProductFlashAttentionForCPUBackward(Tensor grad_out, Tensor query,
     Tensor key, Tensor value, Tensor out_, Tensor logsumexp, double dropout_p, bool is_causal,
     Tensor attn_mask, const double *scale, Tensor *grad_query, Tensor *grad_key,
     Tensor *grad_value) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), dropout_p, is_causal, in_opt(attn_mask), opt(scale)); out(grad_query, std::move(std::get<0>(all))); out(grad_key, std::move(std::get<1>(all))); out(grad_value, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(attn_mask)); auto all = at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(out_, "out_"), in(logsumexp, "logsumexp"), dropout_p, is_causal, in_opt(attn_mask), opt(scale)); out(grad_query, std::move(std::get<0>(all))); out(grad_key, std::move(std::get<1>(all))); out(grad_value, std::move(std::get<2>(all))); });
 }
 
 const char *_ScaledDotProductFlashAttentionQuantized(Tensor query, Tensor key, Tensor value,
@@ -4564,7 +4654,7 @@ const char *_ScaledDotProductFlashAttentionQuantized(Tensor query, Tensor key, T
     bool return_debug_mask, const double *scale, Tensor *output, Tensor *logsumexp,
     Tensor *cum_seq_q, Tensor *cum_seq_k, int64_t *max_q, int64_t *max_k, Tensor *rng_state,
     Tensor *unused, Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_flash_attention_quantized::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(q_descale), in_opt(k_descale), in_opt(v_descale), dropout_p, is_causal, return_debug_mask, opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k, std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(rng_state, std::move(std::get<6>(all))); out(unused, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(q_descale) && unrecorded(k_descale) && unrecorded(v_descale)); auto all = at::_ops::_scaled_dot_product_flash_attention_quantized::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(q_descale), in_opt(k_descale), in_opt(v_descale), dropout_p, is_causal, return_debug_mask, opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k, std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(rng_state, std::move(std::get<6>(all))); out(unused, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
 }
 
 const char *_ScaledDotProductFusedAttentionOverrideable(Tensor query, Tensor key, Tensor value,
@@ -4572,7 +4662,7 @@ const char *_ScaledDotProductFusedAttentionOverrideable(Tensor query, Tensor key
     const double *scale, Tensor *output, Tensor *logsumexp, Tensor *cum_seq_q, Tensor *cum_seq_k,
     int64_t *max_q, int64_t *max_k, Tensor *philox_seed, Tensor *philox_offset,
     Tensor *debug_attn_mask) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_fused_attention_overrideable::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), dropout_p, is_causal, return_debug_mask, opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k, std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(philox_seed, std::move(std::get<6>(all))); out(philox_offset, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_bias)); auto all = at::_ops::_scaled_dot_product_fused_attention_overrideable::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(attn_bias), dropout_p, is_causal, return_debug_mask, opt(scale)); out(output, std::move(std::get<0>(all))); out(logsumexp, std::move(std::get<1>(all))); out(cum_seq_q, std::move(std::get<2>(all))); out(cum_seq_k, std::move(std::get<3>(all))); *max_q = std::move(std::get<4>(all)).expect_int(); *max_k = std::move(std::get<5>(all)).expect_int(); out(philox_seed, std::move(std::get<6>(all))); out(philox_offset, std::move(std::get<7>(all))); out(debug_attn_mask, std::move(std::get<8>(all))); });
 }
 
 const char *_ScaledDotProductFusedAttentionOverrideableBackward(Tensor grad_out, Tensor query,
@@ -4581,15 +4671,13 @@ const char *_ScaledDotProductFusedAttentionOverrideableBackward(Tensor grad_out,
     double dropout_p, bool is_causal, Tensor philox_seed, Tensor philox_offset,
     const double *scale, Tensor *grad_query, Tensor *grad_key, Tensor *grad_value,
     Tensor *grad_attn_bias) {
-  return guard([&] { auto all = at::_ops::_scaled_dot_product_fused_attention_overrideable_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(attn_bias, "attn_bias"), bools<4>(grad_input_mask, "grad_input_mask"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), opt(scale)); out(grad_query, std::move(std::get<0>(all))); out(grad_key, std::move(std::get<1>(all))); out(grad_value, std::move(std::get<2>(all))); out(grad_attn_bias, std::move(std::get<3>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_out) && unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(attn_bias) && unrecorded(out_) && unrecorded(logsumexp) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(philox_seed) && unrecorded(philox_offset)); auto all = at::_ops::_scaled_dot_product_fused_attention_overrideable_backward::call(in(grad_out, "grad_out"), in(query, "query"), in(key, "key"), in(value, "value"), in(attn_bias, "attn_bias"), bools<4>(grad_input_mask, "grad_input_mask"), in(out_, "out_"), in(logsumexp, "logsumexp"), in(cum_seq_q, "cum_seq_q"), in(cum_seq_k, "cum_seq_k"), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, in(philox_seed, "philox_seed"), in(philox_offset, "philox_offset"), opt(scale)); out(grad_query, std::move(std::get<0>(all))); out(grad_key, std::move(std::get<1>(all))); out(grad_value, std::move(std::get<2>(all))); out(grad_attn_bias, std::move(std::get<3>(all))); });
 }
 
 const char *_ScaledGroupedMM(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor offs,
     Tensor bias, Tensor scale_result, const ScalarType *out_dtype, bool use_fast_accum,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_scaled_grouped_mm::call(in(self, "self"), in(mat2,
-      "mat2"), in(scale_a, "scale_a"), in(scale_b, "scale_b"), in_opt(offs), in_opt(bias),
-      in_opt(scale_result), dtype_opt(out_dtype), use_fast_accum)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a) && unrecorded(scale_b) && unrecorded(offs) && unrecorded(bias) && unrecorded(scale_result)); out(result, at::_ops::_scaled_grouped_mm::call(in(self, "self"), in(mat2, "mat2"), in(scale_a, "scale_a"), in(scale_b, "scale_b"), in_opt(offs), in_opt(bias), in_opt(scale_result), dtype_opt(out_dtype), use_fast_accum)); });
 }
 
 const char *_ScaledGroupedMMV2(Tensor self, Tensor mat2, const Tensor *scale_a,
@@ -4598,11 +4686,7 @@ const char *_ScaledGroupedMMV2(Tensor self, Tensor mat2, const Tensor *scale_a,
     int64_t recipe_b_len, const int64_t *swizzle_b, int64_t swizzle_b_len, Tensor offs,
     Tensor bias, const ScalarType *out_dtype, const int64_t *contraction_dim,
     int64_t contraction_dim_len, bool use_fast_accum, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_scaled_grouped_mm_v2::call(in(self, "self"), in(mat2,
-      "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len),
-      ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b,
-      recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(offs), in_opt(bias),
-      dtype_opt(out_dtype), ints(contraction_dim, contraction_dim_len), use_fast_accum)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len) && unrecorded(offs) && unrecorded(bias)); out(result, at::_ops::_scaled_grouped_mm_v2::call(in(self, "self"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(offs), in_opt(bias), dtype_opt(out_dtype), ints(contraction_dim, contraction_dim_len), use_fast_accum)); });
 }
 
 const char *_ScaledGroupedMMV2Out(Tensor self, Tensor mat2, const Tensor *scale_a,
@@ -4611,27 +4695,18 @@ const char *_ScaledGroupedMMV2Out(Tensor self, Tensor mat2, const Tensor *scale_
     int64_t recipe_b_len, const int64_t *swizzle_b, int64_t swizzle_b_len, Tensor offs,
     Tensor bias, const ScalarType *out_dtype, const int64_t *contraction_dim,
     int64_t contraction_dim_len, bool use_fast_accum, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_scaled_grouped_mm_v2_out::call(in(self, "self"),
-      in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len),
-      ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b,
-      recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(offs), in_opt(bias),
-      dtype_opt(out_dtype), ints(contraction_dim, contraction_dim_len), use_fast_accum,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len) && unrecorded(offs) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_scaled_grouped_mm_v2_out::call(in(self, "self"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(offs), in_opt(bias), dtype_opt(out_dtype), ints(contraction_dim, contraction_dim_len), use_fast_accum, in_mut(out_, "out_"))); });
 }
 
 const char *_ScaledMM(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor bias,
     Tensor scale_result, const ScalarType *out_dtype, bool use_fast_accum, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_scaled_mm::call(in(self, "self"), in(mat2, "mat2"),
-      in(scale_a, "scale_a"), in(scale_b, "scale_b"), in_opt(bias), in_opt(scale_result),
-      dtype_opt(out_dtype), use_fast_accum)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a) && unrecorded(scale_b) && unrecorded(bias) && unrecorded(scale_result)); out(result, at::_ops::_scaled_mm::call(in(self, "self"), in(mat2, "mat2"), in(scale_a, "scale_a"), in(scale_b, "scale_b"), in_opt(bias), in_opt(scale_result), dtype_opt(out_dtype), use_fast_accum)); });
 }
 
 const char *_ScaledMMOut(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor bias,
     Tensor scale_result, const ScalarType *out_dtype, bool use_fast_accum, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_scaled_mm_out::call(in(self, "self"), in(mat2,
-      "mat2"), in(scale_a, "scale_a"), in(scale_b, "scale_b"), in_opt(bias), in_opt(scale_result),
-      dtype_opt(out_dtype), use_fast_accum, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a) && unrecorded(scale_b) && unrecorded(bias) && unrecorded(scale_result) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_scaled_mm_out::call(in(self, "self"), in(mat2, "mat2"), in(scale_a, "scale_a"), in(scale_b, "scale_b"), in_opt(bias), in_opt(scale_result), dtype_opt(out_dtype), use_fast_accum, in_mut(out_, "out_"))); });
 }
 
 const char *_ScaledMMV2(Tensor self, Tensor mat2, const Tensor *scale_a, int64_t scale_a_len,
@@ -4640,11 +4715,7 @@ const char *_ScaledMMV2(Tensor self, Tensor mat2, const Tensor *scale_a, int64_t
     const int64_t *swizzle_b, int64_t swizzle_b_len, Tensor bias, const ScalarType *out_dtype,
     const int64_t *contraction_dim, int64_t contraction_dim_len, bool use_fast_accum,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_scaled_mm_v2::call(in(self, "self"), in(mat2, "mat2"),
-      in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a,
-      swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len),
-      ints(swizzle_b, swizzle_b_len), in_opt(bias), dtype_opt(out_dtype), ints(contraction_dim,
-      contraction_dim_len), use_fast_accum)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len) && unrecorded(bias)); out(result, at::_ops::_scaled_mm_v2::call(in(self, "self"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(bias), dtype_opt(out_dtype), ints(contraction_dim, contraction_dim_len), use_fast_accum)); });
 }
 
 const char *_ScaledMMV2Out(Tensor self, Tensor mat2, const Tensor *scale_a, int64_t scale_a_len,
@@ -4653,16 +4724,11 @@ const char *_ScaledMMV2Out(Tensor self, Tensor mat2, const Tensor *scale_a, int6
     const int64_t *swizzle_b, int64_t swizzle_b_len, Tensor bias, const ScalarType *out_dtype,
     const int64_t *contraction_dim, int64_t contraction_dim_len, bool use_fast_accum, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_scaled_mm_v2_out::call(in(self, "self"), in(mat2,
-      "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len),
-      ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b,
-      recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(bias), dtype_opt(out_dtype),
-      ints(contraction_dim, contraction_dim_len), use_fast_accum, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scale_a, scale_a_len) && unrecorded(scale_b, scale_b_len) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_scaled_mm_v2_out::call(in(self, "self"), in(mat2, "mat2"), in_list(scale_a, scale_a_len, "scale_a"), ints(recipe_a, recipe_a_len), ints(swizzle_a, swizzle_a_len), in_list(scale_b, scale_b_len, "scale_b"), ints(recipe_b, recipe_b_len), ints(swizzle_b, swizzle_b_len), in_opt(bias), dtype_opt(out_dtype), ints(contraction_dim, contraction_dim_len), use_fast_accum, in_mut(out_, "out_"))); });
 }
 
 const char *Scatter(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scatter_src::call(in(self, "self"), dim, in(index,
-      "index"), in(src, "src"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src)); out(result, at::_ops::scatter_src::call(in(self, "self"), dim, in(index, "index"), in(src, "src"))); });
 }
 
 const char *thunk_Scatter(void *p) {
@@ -4674,8 +4740,7 @@ const char *thunk_Scatter(void *p) {
 }
 
 const char *Scatter_(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter__src::call(in_mut(self, "self"), dim,
-      in(index, "index"), in(src, "src"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter__src::call(in_mut(self, "self"), dim, in(index, "index"), in(src, "src"))); });
 }
 
 const char *thunk_Scatter_(void *p) {
@@ -4685,8 +4750,7 @@ const char *thunk_Scatter_(void *p) {
 }
 
 const char *ScatterAdd(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scatter_add::call(in(self, "self"), dim, in(index,
-      "index"), in(src, "src"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src)); out(result, at::_ops::scatter_add::call(in(self, "self"), dim, in(index, "index"), in(src, "src"))); });
 }
 
 const char *thunk_ScatterAdd(void *p) {
@@ -4698,8 +4762,7 @@ const char *thunk_ScatterAdd(void *p) {
 }
 
 const char *ScatterAdd_(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_add_::call(in_mut(self, "self"), dim,
-      in(index, "index"), in(src, "src"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_add_::call(in_mut(self, "self"), dim, in(index, "index"), in(src, "src"))); });
 }
 
 const char *thunk_ScatterAdd_(void *p) {
@@ -4710,8 +4773,7 @@ const char *thunk_ScatterAdd_(void *p) {
 
 const char *ScatterAddOut(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_add_out::call(in(self, "self"), dim,
-      in(index, "index"), in(src, "src"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_add_out::call(in(self, "self"), dim, in(index, "index"), in(src, "src"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScatterAddOut(void *p) {
@@ -4722,8 +4784,7 @@ const char *thunk_ScatterAddOut(void *p) {
 
 const char *ScatterOut(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_src_out::call(in(self, "self"), dim,
-      in(index, "index"), in(src, "src"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_src_out::call(in(self, "self"), dim, in(index, "index"), in(src, "src"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScatterOut(void *p) {
@@ -4734,8 +4795,7 @@ const char *thunk_ScatterOut(void *p) {
 
 const char *ScatterReduce(Tensor self, int64_t dim, Tensor index, Tensor src, const char *reduce,
     bool include_self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scatter_reduce_two::call(in(self, "self"), dim, in(index,
-      "index"), in(src, "src"), str(reduce, "reduce"), include_self)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src)); out(result, at::_ops::scatter_reduce_two::call(in(self, "self"), dim, in(index, "index"), in(src, "src"), str(reduce, "reduce"), include_self)); });
 }
 
 const char *thunk_ScatterReduce(void *p) {
@@ -4749,8 +4809,7 @@ const char *thunk_ScatterReduce(void *p) {
 
 const char *ScatterReduce_(Tensor self, int64_t dim, Tensor index, Tensor src, const char *reduce,
     bool include_self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_reduce__two::call(in_mut(self, "self"), dim,
-      in(index, "index"), in(src, "src"), str(reduce, "reduce"), include_self)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_reduce__two::call(in_mut(self, "self"), dim, in(index, "index"), in(src, "src"), str(reduce, "reduce"), include_self)); });
 }
 
 const char *thunk_ScatterReduce_(void *p) {
@@ -4761,9 +4820,7 @@ const char *thunk_ScatterReduce_(void *p) {
 
 const char *ScatterReduceOut(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, bool include_self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_reduce_two_out::call(in(self, "self"), dim,
-      in(index, "index"), in(src, "src"), str(reduce, "reduce"), include_self, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_reduce_two_out::call(in(self, "self"), dim, in(index, "index"), in(src, "src"), str(reduce, "reduce"), include_self, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScatterReduceOut(void *p) {
@@ -4774,8 +4831,8 @@ const char *thunk_ScatterReduceOut(void *p) {
 }
 
 const char *ScatterValue(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scatter_value::call(in(self, "self"), dim, in(index,
-      "index"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index)); out(result,
+      at::_ops::scatter_value::call(in(self, "self"), dim, in(index, "index"), scalar(value))); });
 }
 
 const char *thunk_ScatterValue(void *p) {
@@ -4787,8 +4844,9 @@ const char *thunk_ScatterValue(void *p) {
 }
 
 const char *ScatterValue_(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter__value::call(in_mut(self, "self"), dim,
-      in(index, "index"), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter__value::call(in_mut(self,
+      "self"), dim, in(index, "index"), scalar(value))); });
 }
 
 const char *thunk_ScatterValue_(void *p) {
@@ -4799,8 +4857,7 @@ const char *thunk_ScatterValue_(void *p) {
 
 const char *ScatterValueOut(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_value_out::call(in(self, "self"), dim,
-      in(index, "index"), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_value_out::call(in(self, "self"), dim, in(index, "index"), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScatterValueOut(void *p) {
@@ -4811,8 +4868,9 @@ const char *thunk_ScatterValueOut(void *p) {
 
 const char *ScatterValueReduce(Tensor self, int64_t dim, Tensor index, Scalar value,
     const char *reduce, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scatter_value_reduce::call(in(self, "self"), dim,
-      in(index, "index"), scalar(value), str(reduce, "reduce"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index)); out(result,
+      at::_ops::scatter_value_reduce::call(in(self, "self"), dim, in(index, "index"),
+      scalar(value), str(reduce, "reduce"))); });
 }
 
 const char *thunk_ScatterValueReduce(void *p) {
@@ -4826,8 +4884,10 @@ const char *thunk_ScatterValueReduce(void *p) {
 
 const char *ScatterValueReduce_(Tensor self, int64_t dim, Tensor index, Scalar value,
     const char *reduce, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter__value_reduce::call(in_mut(self, "self"),
-      dim, in(index, "index"), scalar(value), str(reduce, "reduce"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::scatter__value_reduce::call(in_mut(self, "self"), dim, in(index, "index"),
+      scalar(value), str(reduce, "reduce"))); });
 }
 
 const char *thunk_ScatterValueReduce_(void *p) {
@@ -4838,8 +4898,7 @@ const char *thunk_ScatterValueReduce_(void *p) {
 
 const char *ScatterValueReduceOut(Tensor self, int64_t dim, Tensor index, Scalar value,
     const char *reduce, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_value_reduce_out::call(in(self, "self"), dim,
-      in(index, "index"), scalar(value), str(reduce, "reduce"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_value_reduce_out::call(in(self, "self"), dim, in(index, "index"), scalar(value), str(reduce, "reduce"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScatterValueReduceOut(void *p) {
@@ -4850,8 +4909,7 @@ const char *thunk_ScatterValueReduceOut(void *p) {
 
 const char *ScatterWithReduce(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, Tensor *result) {
-  return guard([&] { out(result, at::_ops::scatter_reduce::call(in(self, "self"), dim, in(index,
-      "index"), in(src, "src"), str(reduce, "reduce"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src)); out(result, at::_ops::scatter_reduce::call(in(self, "self"), dim, in(index, "index"), in(src, "src"), str(reduce, "reduce"))); });
 }
 
 const char *thunk_ScatterWithReduce(void *p) {
@@ -4865,8 +4923,7 @@ const char *thunk_ScatterWithReduce(void *p) {
 
 const char *ScatterWithReduce_(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter__reduce::call(in_mut(self, "self"), dim,
-      in(index, "index"), in(src, "src"), str(reduce, "reduce"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter__reduce::call(in_mut(self, "self"), dim, in(index, "index"), in(src, "src"), str(reduce, "reduce"))); });
 }
 
 const char *thunk_ScatterWithReduce_(void *p) {
@@ -4877,8 +4934,7 @@ const char *thunk_ScatterWithReduce_(void *p) {
 
 const char *ScatterWithReduceOut(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::scatter_reduce_out::call(in(self, "self"), dim,
-      in(index, "index"), in(src, "src"), str(reduce, "reduce"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::scatter_reduce_out::call(in(self, "self"), dim, in(index, "index"), in(src, "src"), str(reduce, "reduce"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ScatterWithReduceOut(void *p) {
@@ -4889,8 +4945,7 @@ const char *thunk_ScatterWithReduceOut(void *p) {
 
 const char *SearchSorted(Tensor sorted_sequence, Tensor self, bool out_int32, bool right,
     const char *side, Tensor sorter, Tensor *result) {
-  return guard([&] { out(result, at::_ops::searchsorted_Tensor::call(in(sorted_sequence,
-      "sorted_sequence"), in(self, "self"), out_int32, right, str_opt(side), in_opt(sorter))); });
+  return guard([&] { const BelowAutograd below(unrecorded(sorted_sequence) && unrecorded(self) && unrecorded(sorter)); out(result, at::_ops::searchsorted_Tensor::call(in(sorted_sequence, "sorted_sequence"), in(self, "self"), out_int32, right, str_opt(side), in_opt(sorter))); });
 }
 
 const char *thunk_SearchSorted(void *p) {
@@ -4904,9 +4959,7 @@ const char *thunk_SearchSorted(void *p) {
 
 const char *SearchSortedOut(Tensor sorted_sequence, Tensor self, bool out_int32, bool right,
     const char *side, Tensor sorter, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::searchsorted_Tensor_out::call(in(sorted_sequence,
-      "sorted_sequence"), in(self, "self"), out_int32, right, str_opt(side), in_opt(sorter),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(sorted_sequence) && unrecorded(self) && unrecorded(sorter) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::searchsorted_Tensor_out::call(in(sorted_sequence, "sorted_sequence"), in(self, "self"), out_int32, right, str_opt(side), in_opt(sorter), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SearchSortedOut(void *p) {
@@ -4918,8 +4971,7 @@ const char *thunk_SearchSortedOut(void *p) {
 
 const char *SearchSortedScalar(Tensor sorted_sequence, Scalar self, bool out_int32, bool right,
     const char *side, Tensor sorter, Tensor *result) {
-  return guard([&] { out(result, at::_ops::searchsorted_Scalar::call(in(sorted_sequence,
-      "sorted_sequence"), scalar(self), out_int32, right, str_opt(side), in_opt(sorter))); });
+  return guard([&] { const BelowAutograd below(unrecorded(sorted_sequence) && unrecorded(sorter)); out(result, at::_ops::searchsorted_Scalar::call(in(sorted_sequence, "sorted_sequence"), scalar(self), out_int32, right, str_opt(side), in_opt(sorter))); });
 }
 
 const char *thunk_SearchSortedScalar(void *p) {

@@ -170,9 +170,7 @@ extern "C" {
 
 const char *SearchSortedScalarOut(Tensor sorted_sequence, Scalar self, bool out_int32, bool right,
     const char *side, Tensor sorter, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::searchsorted_Scalar_out::call(in(sorted_sequence,
-      "sorted_sequence"), scalar(self), out_int32, right, str_opt(side), in_opt(sorter),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(sorted_sequence) && unrecorded(sorter) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::searchsorted_Scalar_out::call(in(sorted_sequence, "sorted_sequence"), scalar(self), out_int32, right, str_opt(side), in_opt(sorter), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SearchSortedScalarOut(void *p) {
@@ -184,9 +182,7 @@ const char *thunk_SearchSortedScalarOut(void *p) {
 
 const char *SegmentReduce(Tensor data, const char *reduce, Tensor lengths, Tensor indices,
     Tensor offsets, int64_t axis, bool unsafe, const Scalar *initial, Tensor *result) {
-  return guard([&] { out(result, at::_ops::segment_reduce::call(in(data, "data"), str(reduce,
-      "reduce"), in_opt(lengths), in_opt(indices), in_opt(offsets), axis, unsafe,
-      scalar_opt(initial))); });
+  return guard([&] { const BelowAutograd below(unrecorded(data) && unrecorded(lengths) && unrecorded(indices) && unrecorded(offsets)); out(result, at::_ops::segment_reduce::call(in(data, "data"), str(reduce, "reduce"), in_opt(lengths), in_opt(indices), in_opt(offsets), axis, unsafe, scalar_opt(initial))); });
 }
 
 const char *thunk_SegmentReduce(void *p) {
@@ -201,24 +197,18 @@ const char *thunk_SegmentReduce(void *p) {
 
 const char *_SegmentReduceBackward(Tensor grad, Tensor output, Tensor data, const char *reduce,
     Tensor lengths, Tensor offsets, int64_t axis, const Scalar *initial, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_segment_reduce_backward::call(in(grad, "grad"),
-      in(output, "output"), in(data, "data"), str(reduce, "reduce"), in_opt(lengths),
-      in_opt(offsets), axis, scalar_opt(initial))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(output) && unrecorded(data) && unrecorded(lengths) && unrecorded(offsets)); out(result, at::_ops::_segment_reduce_backward::call(in(grad, "grad"), in(output, "output"), in(data, "data"), str(reduce, "reduce"), in_opt(lengths), in_opt(offsets), axis, scalar_opt(initial))); });
 }
 
 const char *_SegmentReduceBackwardOut(Tensor grad, Tensor output, Tensor data, const char *reduce,
     Tensor lengths, Tensor offsets, int64_t axis, const Scalar *initial, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_segment_reduce_backward_out::call(in(grad, "grad"),
-      in(output, "output"), in(data, "data"), str(reduce, "reduce"), in_opt(lengths),
-      in_opt(offsets), axis, scalar_opt(initial), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(output) && unrecorded(data) && unrecorded(lengths) && unrecorded(offsets) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_segment_reduce_backward_out::call(in(grad, "grad"), in(output, "output"), in(data, "data"), str(reduce, "reduce"), in_opt(lengths), in_opt(offsets), axis, scalar_opt(initial), in_mut(out_, "out_"))); });
 }
 
 const char *SegmentReduceOut(Tensor data, const char *reduce, Tensor lengths, Tensor indices,
     Tensor offsets, int64_t axis, bool unsafe, const Scalar *initial, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::segment_reduce_out::call(in(data, "data"),
-      str(reduce, "reduce"), in_opt(lengths), in_opt(indices), in_opt(offsets), axis, unsafe,
-      scalar_opt(initial), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(data) && unrecorded(lengths) && unrecorded(indices) && unrecorded(offsets) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::segment_reduce_out::call(in(data, "data"), str(reduce, "reduce"), in_opt(lengths), in_opt(indices), in_opt(offsets), axis, unsafe, scalar_opt(initial), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SegmentReduceOut(void *p) {
@@ -229,7 +219,8 @@ const char *thunk_SegmentReduceOut(void *p) {
 }
 
 const char *Select(Tensor self, int64_t dim, int64_t index, Tensor *result) {
-  return guard([&] { out(result, at::_ops::select_int::call(in(self, "self"), dim,
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::select_int::call(in(self, "self"), dim,
       c10::SymInt(index))); });
 }
 
@@ -243,8 +234,9 @@ const char *thunk_Select(void *p) {
 
 const char *SelectBackward(Tensor grad_output, const int64_t *input_sizes, int64_t input_sizes_len,
     int64_t dim, int64_t index, Tensor *result) {
-  return guard([&] { out(result, at::_ops::select_backward::call(in(grad_output, "grad_output"),
-      symints(input_sizes, input_sizes_len), dim, c10::SymInt(index))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::select_backward::call(in(grad_output, "grad_output"), symints(input_sizes,
+      input_sizes_len), dim, c10::SymInt(index))); });
 }
 
 const char *thunk_SelectBackward(void *p) {
@@ -258,9 +250,10 @@ const char *thunk_SelectBackward(void *p) {
 
 const char *SelectBackwardOut(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t index, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::select_backward_out::call(in(grad_output,
-      "grad_output"), symints(input_sizes, input_sizes_len), dim, c10::SymInt(index), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::select_backward_out::call(in(grad_output, "grad_output"), symints(input_sizes,
+      input_sizes_len), dim, c10::SymInt(index), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SelectBackwardOut(void *p) {
@@ -271,8 +264,8 @@ const char *thunk_SelectBackwardOut(void *p) {
 }
 
 const char *SelectCopy(Tensor self, int64_t dim, int64_t index, Tensor *result) {
-  return guard([&] { out(result, at::_ops::select_copy_int::call(in(self, "self"), dim,
-      c10::SymInt(index))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::select_copy_int::call(in(self, "self"), dim, c10::SymInt(index))); });
 }
 
 const char *thunk_SelectCopy(void *p) {
@@ -284,8 +277,9 @@ const char *thunk_SelectCopy(void *p) {
 }
 
 const char *SelectCopyOut(Tensor self, int64_t dim, int64_t index, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::select_copy_int_out::call(in(self, "self"), dim,
-      c10::SymInt(index), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::select_copy_int_out::call(in(self,
+      "self"), dim, c10::SymInt(index), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SelectCopyOut(void *p) {
@@ -295,8 +289,9 @@ const char *thunk_SelectCopyOut(void *p) {
 }
 
 const char *SelectScatter(Tensor self, Tensor src, int64_t dim, int64_t index, Tensor *result) {
-  return guard([&] { out(result, at::_ops::select_scatter::call(in(self, "self"), in(src, "src"),
-      dim, c10::SymInt(index))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src)); out(result,
+      at::_ops::select_scatter::call(in(self, "self"), in(src, "src"), dim,
+      c10::SymInt(index))); });
 }
 
 const char *thunk_SelectScatter(void *p) {
@@ -309,8 +304,7 @@ const char *thunk_SelectScatter(void *p) {
 
 const char *SelectScatterOut(Tensor self, Tensor src, int64_t dim, int64_t index, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::select_scatter_out::call(in(self, "self"), in(src,
-      "src"), dim, c10::SymInt(index), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::select_scatter_out::call(in(self, "self"), in(src, "src"), dim, c10::SymInt(index), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SelectScatterOut(void *p) {
@@ -342,7 +336,8 @@ const char *thunk_SELU_(void *p) {
 }
 
 const char *Set(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::set::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::set::call(in(self, "self"))); });
 }
 
 const char *thunk_Set(void *p) {
@@ -354,7 +349,9 @@ const char *thunk_Set(void *p) {
 }
 
 const char *Set_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::set_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Set_(void *p) {
@@ -374,8 +371,9 @@ const char *thunk_SetData(void *p) {
 }
 
 const char *SetOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::set_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SetOut(void *p) {
@@ -385,8 +383,8 @@ const char *thunk_SetOut(void *p) {
 }
 
 const char *SetSourceStorage(Tensor self, Storage source, Tensor *result) {
-  return guard([&] { out(result, at::_ops::set_source_Storage::call(in(self, "self"), storage(source,
-      "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::set_source_Storage::call(in(self, "self"), storage(source, "source"))); });
 }
 
 const char *thunk_SetSourceStorage(void *p) {
@@ -398,8 +396,9 @@ const char *thunk_SetSourceStorage(void *p) {
 }
 
 const char *SetSourceStorage_(Tensor self, Storage source, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set__source_Storage::call(in_mut(self, "self"),
-      storage(source, "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::set__source_Storage::call(in_mut(self, "self"), storage(source, "source"))); });
 }
 
 const char *thunk_SetSourceStorage_(void *p) {
@@ -409,8 +408,10 @@ const char *thunk_SetSourceStorage_(void *p) {
 }
 
 const char *SetSourceStorageOut(Tensor self, Storage source, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set_source_Storage_out::call(in(self, "self"),
-      storage(source, "source"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::set_source_Storage_out::call(in(self, "self"), storage(source, "source"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SetSourceStorageOut(void *p) {
@@ -422,9 +423,10 @@ const char *thunk_SetSourceStorageOut(void *p) {
 const char *SetSourceStorageStorageOffset(Tensor self, Storage source, int64_t storage_offset,
     const int64_t *size, int64_t size_len, const int64_t *stride, int64_t stride_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::set_source_Storage_storage_offset::call(in(self, "self"),
-      storage(source, "source"), c10::SymInt(storage_offset), symints(size, size_len),
-      symints(stride, stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::set_source_Storage_storage_offset::call(in(self, "self"), storage(source,
+      "source"), c10::SymInt(storage_offset), symints(size, size_len), symints(stride,
+      stride_len))); });
 }
 
 const char *thunk_SetSourceStorageStorageOffset(void *p) {
@@ -439,9 +441,11 @@ const char *thunk_SetSourceStorageStorageOffset(void *p) {
 const char *SetSourceStorageStorageOffset_(Tensor self, Storage source, int64_t storage_offset,
     const int64_t *size, int64_t size_len, const int64_t *stride, int64_t stride_len,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set__source_Storage_storage_offset::call(in_mut(self,
-      "self"), storage(source, "source"), c10::SymInt(storage_offset), symints(size, size_len),
-      symints(stride, stride_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::set__source_Storage_storage_offset::call(in_mut(self, "self"), storage(source,
+      "source"), c10::SymInt(storage_offset), symints(size, size_len), symints(stride,
+      stride_len))); });
 }
 
 const char *thunk_SetSourceStorageStorageOffset_(void *p) {
@@ -454,9 +458,11 @@ const char *thunk_SetSourceStorageStorageOffset_(void *p) {
 const char *SetSourceStorageStorageOffsetOut(Tensor self, Storage source, int64_t storage_offset,
     const int64_t *size, int64_t size_len, const int64_t *stride, int64_t stride_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set_source_Storage_storage_offset_out::call(in(self,
-      "self"), storage(source, "source"), c10::SymInt(storage_offset), symints(size, size_len),
-      symints(stride, stride_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::set_source_Storage_storage_offset_out::call(in(self, "self"), storage(source,
+      "source"), c10::SymInt(storage_offset), symints(size, size_len), symints(stride, stride_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SetSourceStorageStorageOffsetOut(void *p) {
@@ -467,8 +473,8 @@ const char *thunk_SetSourceStorageStorageOffsetOut(void *p) {
 }
 
 const char *SetSourceTensor(Tensor self, Tensor source, Tensor *result) {
-  return guard([&] { out(result, at::_ops::set_source_Tensor::call(in(self, "self"), in(source,
-      "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(source)); out(result,
+      at::_ops::set_source_Tensor::call(in(self, "self"), in(source, "source"))); });
 }
 
 const char *thunk_SetSourceTensor(void *p) {
@@ -480,8 +486,9 @@ const char *thunk_SetSourceTensor(void *p) {
 }
 
 const char *SetSourceTensor_(Tensor self, Tensor source, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set__source_Tensor::call(in_mut(self, "self"),
-      in(source, "source"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(source),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::set__source_Tensor::call(in_mut(self, "self"), in(source, "source"))); });
 }
 
 const char *thunk_SetSourceTensor_(void *p) {
@@ -491,8 +498,7 @@ const char *thunk_SetSourceTensor_(void *p) {
 }
 
 const char *SetSourceTensorOut(Tensor self, Tensor source, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::set_source_Tensor_out::call(in(self, "self"),
-      in(source, "source"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(source) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::set_source_Tensor_out::call(in(self, "self"), in(source, "source"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SetSourceTensorOut(void *p) {
@@ -517,7 +523,8 @@ const char *thunk_SetSourceTensorStorageOffset_(void *p) {
 }
 
 const char *SGN(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sgn::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sgn::call(in(self, "self"))); });
 }
 
 const char *thunk_SGN(void *p) {
@@ -529,7 +536,9 @@ const char *thunk_SGN(void *p) {
 }
 
 const char *SGN_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sgn_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sgn_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_SGN_(void *p) {
@@ -539,8 +548,9 @@ const char *thunk_SGN_(void *p) {
 }
 
 const char *SGNOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sgn_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sgn_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SGNOut(void *p) {
@@ -554,7 +564,8 @@ const char *_ShapeAsTensor(Tensor self, Tensor *result) {
 }
 
 const char *Sigmoid(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sigmoid::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sigmoid::call(in(self, "self"))); });
 }
 
 const char *thunk_Sigmoid(void *p) {
@@ -566,7 +577,9 @@ const char *thunk_Sigmoid(void *p) {
 }
 
 const char *Sigmoid_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sigmoid_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sigmoid_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Sigmoid_(void *p) {
@@ -576,8 +589,7 @@ const char *thunk_Sigmoid_(void *p) {
 }
 
 const char *SigmoidBackward(Tensor grad_output, Tensor output, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sigmoid_backward::call(in(grad_output, "grad_output"),
-      in(output, "output"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output)); out(result, at::_ops::sigmoid_backward::call(in(grad_output, "grad_output"), in(output, "output"))); });
 }
 
 const char *thunk_SigmoidBackward(void *p) {
@@ -590,8 +602,7 @@ const char *thunk_SigmoidBackward(void *p) {
 
 const char *SigmoidBackwardGradInput(Tensor grad_output, Tensor output, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sigmoid_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(output, "output"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::sigmoid_backward_grad_input::call(in(grad_output, "grad_output"), in(output, "output"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_SigmoidBackwardGradInput(void *p) {
@@ -601,8 +612,9 @@ const char *thunk_SigmoidBackwardGradInput(void *p) {
 }
 
 const char *SigmoidOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sigmoid_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sigmoid_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SigmoidOut(void *p) {
@@ -612,7 +624,8 @@ const char *thunk_SigmoidOut(void *p) {
 }
 
 const char *Sign(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sign::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sign::call(in(self, "self"))); });
 }
 
 const char *thunk_Sign(void *p) {
@@ -624,7 +637,9 @@ const char *thunk_Sign(void *p) {
 }
 
 const char *Sign_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sign_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sign_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Sign_(void *p) {
@@ -634,7 +649,8 @@ const char *thunk_Sign_(void *p) {
 }
 
 const char *Signbit(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::signbit::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::signbit::call(in(self, "self"))); });
 }
 
 const char *thunk_Signbit(void *p) {
@@ -646,8 +662,9 @@ const char *thunk_Signbit(void *p) {
 }
 
 const char *SignbitOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::signbit_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::signbit_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SignbitOut(void *p) {
@@ -657,8 +674,9 @@ const char *thunk_SignbitOut(void *p) {
 }
 
 const char *SignOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sign_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sign_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SignOut(void *p) {
@@ -668,7 +686,8 @@ const char *thunk_SignOut(void *p) {
 }
 
 const char *SiLU(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::silu::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::silu::call(in(self, "self"))); });
 }
 
 const char *thunk_SiLU(void *p) {
@@ -680,7 +699,9 @@ const char *thunk_SiLU(void *p) {
 }
 
 const char *SiLU_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::silu_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::silu_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_SiLU_(void *p) {
@@ -704,8 +725,7 @@ const char *thunk_SiLUBackward(void *p) {
 
 const char *SiLUBackwardGradInput(Tensor grad_output, Tensor self, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::silu_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::silu_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_SiLUBackwardGradInput(void *p) {
@@ -715,8 +735,9 @@ const char *thunk_SiLUBackwardGradInput(void *p) {
 }
 
 const char *SiLUOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::silu_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::silu_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SiLUOut(void *p) {
@@ -726,7 +747,8 @@ const char *thunk_SiLUOut(void *p) {
 }
 
 const char *Sin(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sin::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sin::call(in(self, "self"))); });
 }
 
 const char *thunk_Sin(void *p) {
@@ -738,7 +760,9 @@ const char *thunk_Sin(void *p) {
 }
 
 const char *Sin_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sin_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sin_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Sin_(void *p) {
@@ -748,7 +772,8 @@ const char *thunk_Sin_(void *p) {
 }
 
 const char *Sinc(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sinc::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sinc::call(in(self, "self"))); });
 }
 
 const char *thunk_Sinc(void *p) {
@@ -760,7 +785,9 @@ const char *thunk_Sinc(void *p) {
 }
 
 const char *Sinc_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sinc_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sinc_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Sinc_(void *p) {
@@ -770,8 +797,9 @@ const char *thunk_Sinc_(void *p) {
 }
 
 const char *SincOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sinc_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sinc_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SincOut(void *p) {
@@ -781,7 +809,8 @@ const char *thunk_SincOut(void *p) {
 }
 
 const char *Sinh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sinh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sinh::call(in(self, "self"))); });
 }
 
 const char *thunk_Sinh(void *p) {
@@ -793,7 +822,9 @@ const char *thunk_Sinh(void *p) {
 }
 
 const char *Sinh_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sinh_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sinh_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Sinh_(void *p) {
@@ -803,8 +834,9 @@ const char *thunk_Sinh_(void *p) {
 }
 
 const char *SinhOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sinh_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sinh_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SinhOut(void *p) {
@@ -814,8 +846,9 @@ const char *thunk_SinhOut(void *p) {
 }
 
 const char *SinOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sin_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sin_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SinOut(void *p) {
@@ -839,9 +872,9 @@ const char *thunk_SizeOf(void *p) {
 
 const char *SliceBackward(Tensor grad_output, const int64_t *input_sizes, int64_t input_sizes_len,
     int64_t dim, int64_t start, int64_t end, int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slice_backward::call(in(grad_output, "grad_output"),
-      symints(input_sizes, input_sizes_len), dim, c10::SymInt(start), c10::SymInt(end),
-      c10::SymInt(step))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::slice_backward::call(in(grad_output, "grad_output"), symints(input_sizes,
+      input_sizes_len), dim, c10::SymInt(start), c10::SymInt(end), c10::SymInt(step))); });
 }
 
 const char *thunk_SliceBackward(void *p) {
@@ -856,9 +889,11 @@ const char *thunk_SliceBackward(void *p) {
 const char *SliceBackwardOut(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t start, int64_t end, int64_t step, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slice_backward_out::call(in(grad_output,
-      "grad_output"), symints(input_sizes, input_sizes_len), dim, c10::SymInt(start),
-      c10::SymInt(end), c10::SymInt(step), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::slice_backward_out::call(in(grad_output, "grad_output"), symints(input_sizes,
+      input_sizes_len), dim, c10::SymInt(start), c10::SymInt(end), c10::SymInt(step), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SliceBackwardOut(void *p) {
@@ -870,8 +905,9 @@ const char *thunk_SliceBackwardOut(void *p) {
 
 const char *SliceCopy(Tensor self, int64_t dim, const int64_t *start, const int64_t *end,
     int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slice_copy_Tensor::call(in(self, "self"), dim,
-      symint_opt(start), symint_opt(end), c10::SymInt(step))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::slice_copy_Tensor::call(in(self, "self"), dim, symint_opt(start), symint_opt(end),
+      c10::SymInt(step))); });
 }
 
 const char *thunk_SliceCopy(void *p) {
@@ -884,8 +920,10 @@ const char *thunk_SliceCopy(void *p) {
 
 const char *SliceCopyOut(Tensor self, int64_t dim, const int64_t *start, const int64_t *end,
     int64_t step, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slice_copy_Tensor_out::call(in(self, "self"), dim,
-      symint_opt(start), symint_opt(end), c10::SymInt(step), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::slice_copy_Tensor_out::call(in(self, "self"), dim, symint_opt(start),
+      symint_opt(end), c10::SymInt(step), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SliceCopyOut(void *p) {
@@ -896,8 +934,9 @@ const char *thunk_SliceCopyOut(void *p) {
 
 const char *SliceDim(Tensor self, int64_t dim, const int64_t *start, const int64_t *end,
     int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slice_Tensor::call(in(self, "self"), dim,
-      symint_opt(start), symint_opt(end), c10::SymInt(step))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::slice_Tensor::call(in(self, "self"),
+      dim, symint_opt(start), symint_opt(end), c10::SymInt(step))); });
 }
 
 const char *thunk_SliceDim(void *p) {
@@ -910,8 +949,9 @@ const char *thunk_SliceDim(void *p) {
 
 const char *SliceInverse(Tensor self, Tensor src, int64_t dim, const int64_t *start,
     const int64_t *end, int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slice_inverse::call(in(self, "self"), in(src, "src"), dim,
-      symint_opt(start), symint_opt(end), c10::SymInt(step))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::slice_inverse::call(in(self, "self"),
+      in(src, "src"), dim, symint_opt(start), symint_opt(end), c10::SymInt(step))); });
 }
 
 const char *thunk_SliceInverse(void *p) {
@@ -925,8 +965,9 @@ const char *thunk_SliceInverse(void *p) {
 
 const char *SliceScatter(Tensor self, Tensor src, int64_t dim, const int64_t *start,
     const int64_t *end, int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slice_scatter::call(in(self, "self"), in(src, "src"), dim,
-      symint_opt(start), symint_opt(end), c10::SymInt(step))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src)); out(result,
+      at::_ops::slice_scatter::call(in(self, "self"), in(src, "src"), dim, symint_opt(start),
+      symint_opt(end), c10::SymInt(step))); });
 }
 
 const char *thunk_SliceScatter(void *p) {
@@ -940,9 +981,7 @@ const char *thunk_SliceScatter(void *p) {
 
 const char *SliceScatterOut(Tensor self, Tensor src, int64_t dim, const int64_t *start,
     const int64_t *end, int64_t step, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slice_scatter_out::call(in(self, "self"), in(src,
-      "src"), dim, symint_opt(start), symint_opt(end), c10::SymInt(step), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(src) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::slice_scatter_out::call(in(self, "self"), in(src, "src"), dim, symint_opt(start), symint_opt(end), c10::SymInt(step), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SliceScatterOut(void *p) {
@@ -982,52 +1021,33 @@ const char *_SlowConv2dBackwardGradInput(Tensor grad_output, Tensor self, Tensor
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor grad_input, Tensor grad_weight,
     Tensor grad_bias, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_slow_conv2d_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(weight, "weight"), symints(kernel_size,
-      kernel_size_len), symints(stride, stride_len), symints(padding, padding_len),
-      in_mut(grad_input, "grad_input"), in_mut(grad_weight, "grad_weight"), in_mut(grad_bias,
-      "grad_bias")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(weight) && unrecorded(grad_input) && unrecorded(grad_weight) && unrecorded(grad_bias), c10::autograd_dispatch_keyset); auto all = at::_ops::_slow_conv2d_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), symints(stride, stride_len), symints(padding, padding_len), in_mut(grad_input, "grad_input"), in_mut(grad_weight, "grad_weight"), in_mut(grad_bias, "grad_bias")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *_SlowConv2dBackwardOutputMask(Tensor grad_output, Tensor self, Tensor weight,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const bool *output_mask, Tensor *grad_input,
     Tensor *grad_weight, Tensor *grad_bias) {
-  return guard([&] { auto all = at::_ops::_slow_conv2d_backward_output_mask::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(weight, "weight"), symints(kernel_size,
-      kernel_size_len), symints(stride, stride_len), symints(padding, padding_len),
-      bools<3>(output_mask, "output_mask")); out(grad_input,
-      std::move(std::get<0>(all))); out(grad_weight, std::move(std::get<1>(all))); out(grad_bias,
-      std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(weight)); auto all = at::_ops::_slow_conv2d_backward_output_mask::call(in(grad_output, "grad_output"), in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), symints(stride, stride_len), symints(padding, padding_len), bools<3>(output_mask, "output_mask")); out(grad_input, std::move(std::get<0>(all))); out(grad_weight, std::move(std::get<1>(all))); out(grad_bias, std::move(std::get<2>(all))); });
 }
 
 const char *_SlowConv2dBackwardOutputMaskOut(Tensor grad_output, Tensor self, Tensor weight,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const bool *output_mask, Tensor out0, Tensor out1,
     Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_slow_conv2d_backward_output_mask_out::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(weight, "weight"), symints(kernel_size,
-      kernel_size_len), symints(stride, stride_len), symints(padding, padding_len),
-      bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"),
-      in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(weight) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_slow_conv2d_backward_output_mask_out::call(in(grad_output, "grad_output"), in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), symints(stride, stride_len), symints(padding, padding_len), bools<3>(output_mask, "output_mask"), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *_SlowConv2dForward(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_slow_conv2d_forward::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::_slow_conv2d_forward::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len))); });
 }
 
 const char *_SlowConv2dForwardOutput(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor output, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_slow_conv2d_forward_output::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), in_mut(output, "output"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(output), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_slow_conv2d_forward_output::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), in_mut(output, "output"))); });
 }
 
 const char *SlowConv3d(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1050,9 +1070,7 @@ const char *thunk_SlowConv3d(void *p) {
 const char *SlowConv3dForward(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slow_conv3d_forward::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::slow_conv3d_forward::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len))); });
 }
 
 const char *thunk_SlowConv3dForward(void *p) {
@@ -1067,9 +1085,7 @@ const char *thunk_SlowConv3dForward(void *p) {
 const char *SlowConv3dForwardOutput(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor output, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slow_conv3d_forward_output::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), in_mut(output, "output"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(output), c10::autograd_dispatch_keyset); out_same(result, at::_ops::slow_conv3d_forward_output::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), in_mut(output, "output"))); });
 }
 
 const char *thunk_SlowConv3dForwardOutput(void *p) {
@@ -1098,9 +1114,7 @@ const char *SlowConvDilated2d(Tensor self, Tensor weight, const int64_t *kernel_
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::slow_conv_dilated2d::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len), symints(dilation, dilation_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::slow_conv_dilated2d::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len))); });
 }
 
 const char *thunk_SlowConvDilated2d(void *p) {
@@ -1117,10 +1131,7 @@ const char *SlowConvDilated2dOut(Tensor self, Tensor weight, const int64_t *kern
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slow_conv_dilated2d_out::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::slow_conv_dilated2d_out::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SlowConvDilated2dOut(void *p) {
@@ -1134,9 +1145,7 @@ const char *SlowConvDilated3d(Tensor self, Tensor weight, const int64_t *kernel_
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::slow_conv_dilated3d::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len), symints(dilation, dilation_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::slow_conv_dilated3d::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len))); });
 }
 
 const char *thunk_SlowConvDilated3d(void *p) {
@@ -1153,10 +1162,7 @@ const char *SlowConvDilated3dOut(Tensor self, Tensor weight, const int64_t *kern
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slow_conv_dilated3d_out::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::slow_conv_dilated3d_out::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(dilation, dilation_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SlowConvDilated3dOut(void *p) {
@@ -1170,10 +1176,7 @@ const char *SlowConvTranspose2d(Tensor self, Tensor weight, const int64_t *kerne
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *output_padding,
     int64_t output_padding_len, const int64_t *dilation, int64_t dilation_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slow_conv_transpose2d::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len), symints(output_padding, output_padding_len), symints(dilation,
-      dilation_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::slow_conv_transpose2d::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(dilation, dilation_len))); });
 }
 
 const char *thunk_SlowConvTranspose2d(void *p) {
@@ -1191,10 +1194,7 @@ const char *SlowConvTranspose2dOut(Tensor self, Tensor weight, const int64_t *ke
     const int64_t *padding, int64_t padding_len, const int64_t *output_padding,
     int64_t output_padding_len, const int64_t *dilation, int64_t dilation_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slow_conv_transpose2d_out::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(output_padding, output_padding_len),
-      symints(dilation, dilation_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::slow_conv_transpose2d_out::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(dilation, dilation_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SlowConvTranspose2dOut(void *p) {
@@ -1209,10 +1209,7 @@ const char *SlowConvTranspose3d(Tensor self, Tensor weight, const int64_t *kerne
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *output_padding,
     int64_t output_padding_len, const int64_t *dilation, int64_t dilation_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::slow_conv_transpose3d::call(in(self, "self"), in(weight,
-      "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len),
-      symints(padding, padding_len), symints(output_padding, output_padding_len), symints(dilation,
-      dilation_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias)); out(result, at::_ops::slow_conv_transpose3d::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(dilation, dilation_len))); });
 }
 
 const char *thunk_SlowConvTranspose3d(void *p) {
@@ -1230,10 +1227,7 @@ const char *SlowConvTranspose3dOut(Tensor self, Tensor weight, const int64_t *ke
     const int64_t *padding, int64_t padding_len, const int64_t *output_padding,
     int64_t output_padding_len, const int64_t *dilation, int64_t dilation_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::slow_conv_transpose3d_out::call(in(self, "self"),
-      in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride,
-      stride_len), symints(padding, padding_len), symints(output_padding, output_padding_len),
-      symints(dilation, dilation_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(weight) && unrecorded(bias) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::slow_conv_transpose3d_out::call(in(self, "self"), in(weight, "weight"), symints(kernel_size, kernel_size_len), in_opt(bias), symints(stride, stride_len), symints(padding, padding_len), symints(output_padding, output_padding_len), symints(dilation, dilation_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SlowConvTranspose3dOut(void *p) {
@@ -1258,8 +1252,8 @@ const char *thunk_SMM(void *p) {
 
 const char *SmoothL1Loss(Tensor self, Tensor target, int64_t reduction, double beta,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::smooth_l1_loss::call(in(self, "self"), in(target,
-      "target"), reduction, beta)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target)); out(result,
+      at::_ops::smooth_l1_loss::call(in(self, "self"), in(target, "target"), reduction, beta)); });
 }
 
 const char *thunk_SmoothL1Loss(void *p) {
@@ -1272,8 +1266,7 @@ const char *thunk_SmoothL1Loss(void *p) {
 
 const char *SmoothL1LossBackward(Tensor grad_output, Tensor self, Tensor target, int64_t reduction,
     double beta, Tensor *result) {
-  return guard([&] { out(result, at::_ops::smooth_l1_loss_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), reduction, beta)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target)); out(result, at::_ops::smooth_l1_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, beta)); });
 }
 
 const char *thunk_SmoothL1LossBackward(void *p) {
@@ -1287,9 +1280,7 @@ const char *thunk_SmoothL1LossBackward(void *p) {
 
 const char *SmoothL1LossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, double beta, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::smooth_l1_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self,
-      "self"), in(target, "target"), reduction, beta, in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::smooth_l1_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, beta, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_SmoothL1LossBackwardGradInput(void *p) {
@@ -1301,8 +1292,7 @@ const char *thunk_SmoothL1LossBackwardGradInput(void *p) {
 
 const char *SmoothL1LossOut(Tensor self, Tensor target, int64_t reduction, double beta,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::smooth_l1_loss_out::call(in(self, "self"), in(target,
-      "target"), reduction, beta, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::smooth_l1_loss_out::call(in(self, "self"), in(target, "target"), reduction, beta, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SmoothL1LossOut(void *p) {
@@ -1335,8 +1325,8 @@ const char *_SobolEngineScramble_(Tensor self, Tensor ltm, int64_t dimension, Te
 }
 
 const char *SoftMarginLoss(Tensor self, Tensor target, int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::soft_margin_loss::call(in(self, "self"), in(target,
-      "target"), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target)); out(result,
+      at::_ops::soft_margin_loss::call(in(self, "self"), in(target, "target"), reduction)); });
 }
 
 const char *thunk_SoftMarginLoss(void *p) {
@@ -1349,8 +1339,7 @@ const char *thunk_SoftMarginLoss(void *p) {
 
 const char *SoftMarginLossBackward(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor *result) {
-  return guard([&] { out(result, at::_ops::soft_margin_loss_backward::call(in(grad_output,
-      "grad_output"), in(self, "self"), in(target, "target"), reduction)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target)); out(result, at::_ops::soft_margin_loss_backward::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction)); });
 }
 
 const char *thunk_SoftMarginLossBackward(void *p) {
@@ -1364,9 +1353,7 @@ const char *thunk_SoftMarginLossBackward(void *p) {
 
 const char *SoftMarginLossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::soft_margin_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self,
-      "self"), in(target, "target"), reduction, in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(target) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::soft_margin_loss_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), in(target, "target"), reduction, in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_SoftMarginLossBackwardGradInput(void *p) {
@@ -1378,8 +1365,7 @@ const char *thunk_SoftMarginLossBackwardGradInput(void *p) {
 
 const char *SoftMarginLossOut(Tensor self, Tensor target, int64_t reduction, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::soft_margin_loss_out::call(in(self, "self"),
-      in(target, "target"), reduction, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(target) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::soft_margin_loss_out::call(in(self, "self"), in(target, "target"), reduction, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SoftMarginLossOut(void *p) {
@@ -1402,26 +1388,25 @@ const char *thunk_Softmax(void *p) {
 }
 
 const char *_Softmax(Tensor self, int64_t dim, bool half_to_float, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_softmax::call(in(self, "self"), dim, half_to_float)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_softmax::call(in(self, "self"), dim, half_to_float)); });
 }
 
 const char *_SoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     ScalarType input_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_softmax_backward_data::call(in(grad_output,
-      "grad_output"), in(output, "output"), dim, dtype(input_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output)); out(result, at::_ops::_softmax_backward_data::call(in(grad_output, "grad_output"), in(output, "output"), dim, dtype(input_dtype))); });
 }
 
 const char *_SoftmaxBackwardDataOut(Tensor grad_output, Tensor output, int64_t dim,
     ScalarType input_dtype, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_softmax_backward_data_out::call(in(grad_output,
-      "grad_output"), in(output, "output"), dim, dtype(input_dtype), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_softmax_backward_data_out::call(in(grad_output, "grad_output"), in(output, "output"), dim, dtype(input_dtype), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *SoftmaxOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::softmax_int_out::call(in(self, "self"), dim,
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::softmax_int_out::call(in(self,
+      "self"), dim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SoftmaxOut(void *p) {
@@ -1431,13 +1416,14 @@ const char *thunk_SoftmaxOut(void *p) {
 }
 
 const char *_SoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_softmax_out::call(in(self, "self"), dim,
-      half_to_float, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_softmax_out::call(in(self,
+      "self"), dim, half_to_float, in_mut(out_, "out_"))); });
 }
 
 const char *Softplus(Tensor self, Scalar beta, Scalar threshold, Tensor *result) {
-  return guard([&] { out(result, at::_ops::softplus::call(in(self, "self"), scalar(beta),
-      scalar(threshold))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::softplus::call(in(self, "self"), scalar(beta), scalar(threshold))); });
 }
 
 const char *thunk_Softplus(void *p) {
@@ -1450,8 +1436,7 @@ const char *thunk_Softplus(void *p) {
 
 const char *SoftplusBackward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::softplus_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), scalar(beta), scalar(threshold))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::softplus_backward::call(in(grad_output, "grad_output"), in(self, "self"), scalar(beta), scalar(threshold))); });
 }
 
 const char *thunk_SoftplusBackward(void *p) {
@@ -1465,9 +1450,7 @@ const char *thunk_SoftplusBackward(void *p) {
 
 const char *SoftplusBackwardGradInput(Tensor grad_output, Tensor self, Scalar beta,
     Scalar threshold, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::softplus_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), scalar(beta), scalar(threshold), in_mut(grad_input,
-      "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::softplus_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), scalar(beta), scalar(threshold), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_SoftplusBackwardGradInput(void *p) {
@@ -1478,8 +1461,9 @@ const char *thunk_SoftplusBackwardGradInput(void *p) {
 }
 
 const char *SoftplusOut(Tensor self, Scalar beta, Scalar threshold, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::softplus_out::call(in(self, "self"), scalar(beta),
-      scalar(threshold), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::softplus_out::call(in(self,
+      "self"), scalar(beta), scalar(threshold), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SoftplusOut(void *p) {
@@ -1489,7 +1473,8 @@ const char *thunk_SoftplusOut(void *p) {
 }
 
 const char *Softshrink(Tensor self, Scalar lambd, Tensor *result) {
-  return guard([&] { out(result, at::_ops::softshrink::call(in(self, "self"), scalar(lambd))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::softshrink::call(in(self, "self"), scalar(lambd))); });
 }
 
 const char *thunk_Softshrink(void *p) {
@@ -1501,8 +1486,7 @@ const char *thunk_Softshrink(void *p) {
 }
 
 const char *SoftshrinkBackward(Tensor grad_output, Tensor self, Scalar lambd, Tensor *result) {
-  return guard([&] { out(result, at::_ops::softshrink_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), scalar(lambd))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::softshrink_backward::call(in(grad_output, "grad_output"), in(self, "self"), scalar(lambd))); });
 }
 
 const char *thunk_SoftshrinkBackward(void *p) {
@@ -1515,8 +1499,7 @@ const char *thunk_SoftshrinkBackward(void *p) {
 
 const char *SoftshrinkBackwardGradInput(Tensor grad_output, Tensor self, Scalar lambd,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::softshrink_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), scalar(lambd), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::softshrink_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), scalar(lambd), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_SoftshrinkBackwardGradInput(void *p) {
@@ -1526,8 +1509,9 @@ const char *thunk_SoftshrinkBackwardGradInput(void *p) {
 }
 
 const char *SoftshrinkOut(Tensor self, Scalar lambd, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::softshrink_out::call(in(self, "self"), scalar(lambd),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::softshrink_out::call(in(self,
+      "self"), scalar(lambd), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SoftshrinkOut(void *p) {
@@ -1537,8 +1521,7 @@ const char *thunk_SoftshrinkOut(void *p) {
 }
 
 const char *Sort(Tensor self, int64_t dim, bool descending, Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::sort::call(in(self, "self"), dim, descending); out(values,
-      std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::sort::call(in(self, "self"), dim, descending); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_Sort(void *p) {
@@ -1553,9 +1536,7 @@ const char *thunk_Sort(void *p) {
 
 const char *SortStable(Tensor self, const bool *stable, int64_t dim, bool descending,
     Tensor *values, Tensor *indices) {
-  return guard([&] { auto all = at::_ops::sort_stable::call(in(self, "self"), opt(stable), dim,
-      descending); out(values, std::move(std::get<0>(all))); out(indices,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::sort_stable::call(in(self, "self"), opt(stable), dim, descending); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_SortStable(void *p) {
@@ -1570,9 +1551,7 @@ const char *thunk_SortStable(void *p) {
 
 const char *SortValues(Tensor self, int64_t dim, bool descending, Tensor values, Tensor indices,
     Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::sort_values::call(in(self, "self"), dim, descending,
-      in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result,
-      std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::sort_values::call(in(self, "self"), dim, descending, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_SortValues(void *p) {
@@ -1583,10 +1562,7 @@ const char *thunk_SortValues(void *p) {
 
 const char *SortValuesStable(Tensor self, const bool *stable, int64_t dim, bool descending,
     Tensor values, Tensor indices, Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::sort_values_stable::call(in(self, "self"), opt(stable),
-      dim, descending, in_mut(values, "values"), in_mut(indices,
-      "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::sort_values_stable::call(in(self, "self"), opt(stable), dim, descending, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_SortValuesStable(void *p) {
@@ -1598,31 +1574,31 @@ const char *thunk_SortValuesStable(void *p) {
 
 const char *_SparseAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_addmm::call(in(self, "self"), in(mat1, "mat1"),
-      in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2)); out(result, at::_ops::_sparse_addmm::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *_SparseAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_addmm_out::call(in(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_addmm_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseBroadcastTo(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_broadcast_to::call(in(self, "self"), ints(size,
-      size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_broadcast_to::call(in(self, "self"), ints(size, size_len))); });
 }
 
 const char *_SparseBroadcastToCopy(Tensor self, const int64_t *size, int64_t size_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_broadcast_to_copy::call(in(self, "self"),
-      ints(size, size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_broadcast_to_copy::call(in(self, "self"), ints(size, size_len))); });
 }
 
 const char *_SparseBroadcastToCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_broadcast_to_copy_out::call(in(self, "self"),
-      ints(size, size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_sparse_broadcast_to_copy_out::call(in(self, "self"), ints(size, size_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *SparseBSCTensor(Tensor ccol_indices, Tensor row_indices, Tensor values,
@@ -1722,11 +1698,7 @@ const char *_SparseBSRTensorUnsafe(Tensor crow_indices, Tensor col_indices, Tens
 const char *SparseCompressedTensor(Tensor compressed_indices, Tensor plain_indices, Tensor values,
     const int64_t *size, int64_t size_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result,
-      at::_ops::sparse_compressed_tensor_comp_plain_value_size::call(in(compressed_indices,
-      "compressed_indices"), in(plain_indices, "plain_indices"), in(values, "values"),
-      symints(size, size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(compressed_indices) && unrecorded(plain_indices) && unrecorded(values)); out(result, at::_ops::sparse_compressed_tensor_comp_plain_value_size::call(in(compressed_indices, "compressed_indices"), in(plain_indices, "plain_indices"), in(values, "values"), symints(size, size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_SparseCompressedTensor(void *p) {
@@ -1743,10 +1715,7 @@ const char *thunk_SparseCompressedTensor(void *p) {
 const char *SparseCompressedTensorCompPlainValue(Tensor compressed_indices, Tensor plain_indices,
     Tensor values, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result,
-      at::_ops::sparse_compressed_tensor_comp_plain_value::call(in(compressed_indices,
-      "compressed_indices"), in(plain_indices, "plain_indices"), in(values, "values"),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(unrecorded(compressed_indices) && unrecorded(plain_indices) && unrecorded(values)); out(result, at::_ops::sparse_compressed_tensor_comp_plain_value::call(in(compressed_indices, "compressed_indices"), in(plain_indices, "plain_indices"), in(values, "values"), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_SparseCompressedTensorCompPlainValue(void *p) {
@@ -1774,9 +1743,10 @@ const char *_SparseCompressedTensorWithDims(int64_t nnz, int64_t dense_dim, cons
     int64_t size_len, const int64_t *blocksize, int64_t blocksize_len, ScalarType index_dtype,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_compressed_tensor_with_dims::call(nnz, dense_dim,
-      ints(size, size_len), ints(blocksize, blocksize_len), dtype(index_dtype), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::_sparse_compressed_tensor_with_dims::call(nnz, dense_dim, ints(size, size_len),
+      ints(blocksize, blocksize_len), dtype(index_dtype), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory))); });
 }
 
 const char *SparseCOOTensor(Tensor indices, Tensor values, const int64_t *size, int64_t size_len,
@@ -1819,8 +1789,9 @@ const char *thunk_SparseCOOTensorIndices(void *p) {
 
 const char *SparseCOOTensorSize(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sparse_coo_tensor_size::call(ints(size, size_len),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::sparse_coo_tensor_size::call(ints(size, size_len), dtype_opt(dtype_),
+      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_SparseCOOTensorSize(void *p) {
@@ -1836,8 +1807,9 @@ const char *thunk_SparseCOOTensorSize(void *p) {
 
 const char *SparseCOOTensorSizeOut(const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_coo_tensor_size_out::call(ints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::sparse_coo_tensor_size_out::call(ints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SparseCOOTensorSizeOut(void *p) {
@@ -1857,34 +1829,30 @@ const char *_SparseCOOTensorUnsafe(Tensor indices, Tensor values, const int64_t 
 const char *_SparseCOOTensorWithDims(int64_t sparse_dim, int64_t dense_dim, const int64_t *size,
     int64_t size_len, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_coo_tensor_with_dims::call(sparse_dim, dense_dim,
-      ints(size, size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
-      opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result,
+      at::_ops::_sparse_coo_tensor_with_dims::call(sparse_dim, dense_dim, ints(size, size_len),
+      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *_SparseCOOTensorWithDimsAndTensors(int64_t sparse_dim, int64_t dense_dim,
     const int64_t *size, int64_t size_len, Tensor indices, Tensor values, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, const bool *is_coalesced,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_coo_tensor_with_dims_and_tensors::call(sparse_dim,
-      dense_dim, symints(size, size_len), in(indices, "indices"), in(values, "values"),
-      dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory),
-      opt(is_coalesced))); });
+  return guard([&] { const BelowAutograd below(unrecorded(indices) && unrecorded(values)); out(result, at::_ops::_sparse_coo_tensor_with_dims_and_tensors::call(sparse_dim, dense_dim, symints(size, size_len), in(indices, "indices"), in(values, "values"), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory), opt(is_coalesced))); });
 }
 
 const char *_SparseCOOTensorWithDimsAndTensorsOut(int64_t sparse_dim, int64_t dense_dim,
     const int64_t *size, int64_t size_len, Tensor indices, Tensor values, const bool *is_coalesced,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_sparse_coo_tensor_with_dims_and_tensors_out::call(sparse_dim, dense_dim,
-      symints(size, size_len), in(indices, "indices"), in(values, "values"), opt(is_coalesced),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(indices) && unrecorded(values) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_coo_tensor_with_dims_and_tensors_out::call(sparse_dim, dense_dim, symints(size, size_len), in(indices, "indices"), in(values, "values"), opt(is_coalesced), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseCOOTensorWithDimsOut(int64_t sparse_dim, int64_t dense_dim, const int64_t *size,
     int64_t size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_coo_tensor_with_dims_out::call(sparse_dim,
-      dense_dim, ints(size, size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_sparse_coo_tensor_with_dims_out::call(sparse_dim, dense_dim, ints(size, size_len),
+      in_mut(out_, "out_"))); });
 }
 
 const char *SparseCSCTensor(Tensor ccol_indices, Tensor row_indices, Tensor values,
@@ -1936,26 +1904,32 @@ const char *_SparseCSCTensorUnsafe(Tensor ccol_indices, Tensor row_indices, Tens
 
 const char *_SparseCSRProdDimDType(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_csr_prod_dim_dtype::call(in(self, "self"),
-      ints(dim, dim_len), keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_csr_prod_dim_dtype::call(in(self, "self"), ints(dim, dim_len), keepdim,
+      dtype_opt(dtype_))); });
 }
 
 const char *_SparseCSRProdDimDTypeOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_csr_prod_dim_dtype_out::call(in(self,
-      "self"), ints(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_sparse_csr_prod_dim_dtype_out::call(in(self, "self"), ints(dim, dim_len), keepdim,
+      dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseCSRSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_csr_sum_dim_dtype::call(in(self, "self"),
-      ints(dim, dim_len), keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_csr_sum_dim_dtype::call(in(self, "self"), ints(dim, dim_len), keepdim,
+      dtype_opt(dtype_))); });
 }
 
 const char *_SparseCSRSumDimDTypeOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_csr_sum_dim_dtype_out::call(in(self, "self"),
-      ints(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_sparse_csr_sum_dim_dtype_out::call(in(self, "self"), ints(dim, dim_len), keepdim,
+      dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *SparseCSRTensor(Tensor crow_indices, Tensor col_indices, Tensor values,
@@ -2006,7 +1980,7 @@ const char *_SparseCSRTensorUnsafe(Tensor crow_indices, Tensor col_indices, Tens
 }
 
 const char *SparseDim(Tensor self, int64_t *result) {
-  return guard([&] { *result = at::_ops::sparse_dim::call(in(self, "self")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); *result = at::_ops::sparse_dim::call(in(self, "self")); });
 }
 
 const char *thunk_SparseDim(void *p) {
@@ -2019,21 +1993,18 @@ const char *thunk_SparseDim(void *p) {
 }
 
 const char *_SparseLogSoftmax(Tensor self, int64_t dim, bool half_to_float, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_log_softmax::call(in(self, "self"), dim,
-      half_to_float)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_log_softmax::call(in(self, "self"), dim, half_to_float)); });
 }
 
 const char *_SparseLogSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_log_softmax_backward_data::call(in(grad_output,
-      "grad_output"), in(output, "output"), dim, in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(self)); out(result, at::_ops::_sparse_log_softmax_backward_data::call(in(grad_output, "grad_output"), in(output, "output"), dim, in(self, "self"))); });
 }
 
 const char *_SparseLogSoftmaxBackwardDataOut(Tensor grad_output, Tensor output, int64_t dim,
     Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_sparse_log_softmax_backward_data_out::call(in(grad_output, "grad_output"),
-      in(output, "output"), dim, in(self, "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_log_softmax_backward_data_out::call(in(grad_output, "grad_output"), in(output, "output"), dim, in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseLogSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_,
@@ -2044,12 +2015,15 @@ const char *_SparseLogSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dty
 
 const char *_SparseLogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_log_softmax_out::call(in(self, "self"), dim,
-      half_to_float, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_sparse_log_softmax_out::call(in(self, "self"), dim, half_to_float, in_mut(out_,
+      "out_"))); });
 }
 
 const char *SparseMask(Tensor self, Tensor mask, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sparse_mask::call(in(self, "self"), in(mask, "mask"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask)); out(result,
+      at::_ops::sparse_mask::call(in(self, "self"), in(mask, "mask"))); });
 }
 
 const char *thunk_SparseMask(void *p) {
@@ -2061,8 +2035,7 @@ const char *thunk_SparseMask(void *p) {
 }
 
 const char *SparseMaskOut(Tensor self, Tensor mask, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_mask_out::call(in(self, "self"), in(mask,
-      "mask"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::sparse_mask_out::call(in(self, "self"), in(mask, "mask"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SparseMaskOut(void *p) {
@@ -2073,14 +2046,14 @@ const char *thunk_SparseMaskOut(void *p) {
 
 const char *_SparseMaskProjection(Tensor self, Tensor mask, bool accumulate_matches,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_mask_projection::call(in(self, "self"), in(mask,
-      "mask"), accumulate_matches)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask)); out(result,
+      at::_ops::_sparse_mask_projection::call(in(self, "self"), in(mask, "mask"),
+      accumulate_matches)); });
 }
 
 const char *_SparseMaskProjectionOut(Tensor self, Tensor mask, bool accumulate_matches,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_mask_projection_out::call(in(self, "self"),
-      in(mask, "mask"), accumulate_matches, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_mask_projection_out::call(in(self, "self"), in(mask, "mask"), accumulate_matches, in_mut(out_, "out_"))); });
 }
 
 const char *_SparseMM(Tensor sparse, Tensor dense, Tensor *result) {
@@ -2095,23 +2068,19 @@ const char *_SparseMMReduce(Tensor sparse, Tensor dense, const char *reduce, Ten
 
 const char *_SparseMMReduceImpl(Tensor self, Tensor other, const char *reduce, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_sparse_mm_reduce_impl::call(in(self, "self"), in(other,
-      "other"), str(reduce, "reduce")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); auto all = at::_ops::_sparse_mm_reduce_impl::call(in(self, "self"), in(other, "other"), str(reduce, "reduce")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_SparseMMReduceImplBackward(Tensor self, Tensor grad_out, Tensor weight,
     const char *reduce, Tensor arg_out, const bool *output_mask, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_sparse_mm_reduce_impl_backward::call(in(self, "self"),
-      in(grad_out, "grad_out"), in(weight, "weight"), str(reduce, "reduce"), in(arg_out,
-      "arg_out"), bools<2>(output_mask, "output_mask")); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(grad_out) && unrecorded(weight) && unrecorded(arg_out)); auto all = at::_ops::_sparse_mm_reduce_impl_backward::call(in(self, "self"), in(grad_out, "grad_out"), in(weight, "weight"), str(reduce, "reduce"), in(arg_out, "arg_out"), bools<2>(output_mask, "output_mask")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *SparseResize(Tensor self, const int64_t *size, int64_t size_len, int64_t sparse_dim,
     int64_t dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sparse_resize::call(in(self, "self"), ints(size,
-      size_len), sparse_dim, dense_dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sparse_resize::call(in(self, "self"), ints(size, size_len), sparse_dim,
+      dense_dim)); });
 }
 
 const char *thunk_SparseResize(void *p) {
@@ -2125,8 +2094,9 @@ const char *thunk_SparseResize(void *p) {
 
 const char *SparseResize_(Tensor self, const int64_t *size, int64_t size_len, int64_t sparse_dim,
     int64_t dense_dim, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_resize_::call(in_mut(self, "self"), ints(size,
-      size_len), sparse_dim, dense_dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sparse_resize_::call(in_mut(self,
+      "self"), ints(size, size_len), sparse_dim, dense_dim)); });
 }
 
 const char *thunk_SparseResize_(void *p) {
@@ -2137,8 +2107,9 @@ const char *thunk_SparseResize_(void *p) {
 
 const char *SparseResizeAndClear(Tensor self, const int64_t *size, int64_t size_len,
     int64_t sparse_dim, int64_t dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sparse_resize_and_clear::call(in(self, "self"), ints(size,
-      size_len), sparse_dim, dense_dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sparse_resize_and_clear::call(in(self, "self"), ints(size, size_len), sparse_dim,
+      dense_dim)); });
 }
 
 const char *thunk_SparseResizeAndClear(void *p) {
@@ -2152,8 +2123,10 @@ const char *thunk_SparseResizeAndClear(void *p) {
 
 const char *SparseResizeAndClear_(Tensor self, const int64_t *size, int64_t size_len,
     int64_t sparse_dim, int64_t dense_dim, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_resize_and_clear_::call(in_mut(self, "self"),
-      ints(size, size_len), sparse_dim, dense_dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::sparse_resize_and_clear_::call(in_mut(self, "self"), ints(size, size_len),
+      sparse_dim, dense_dim)); });
 }
 
 const char *thunk_SparseResizeAndClear_(void *p) {
@@ -2164,8 +2137,10 @@ const char *thunk_SparseResizeAndClear_(void *p) {
 
 const char *SparseResizeAndClearOut(Tensor self, const int64_t *size, int64_t size_len,
     int64_t sparse_dim, int64_t dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_resize_and_clear_out::call(in(self, "self"),
-      ints(size, size_len), sparse_dim, dense_dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::sparse_resize_and_clear_out::call(in(self, "self"), ints(size, size_len),
+      sparse_dim, dense_dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SparseResizeAndClearOut(void *p) {
@@ -2177,8 +2152,9 @@ const char *thunk_SparseResizeAndClearOut(void *p) {
 
 const char *SparseResizeOut(Tensor self, const int64_t *size, int64_t size_len, int64_t sparse_dim,
     int64_t dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_resize_out::call(in(self, "self"), ints(size,
-      size_len), sparse_dim, dense_dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sparse_resize_out::call(in(self,
+      "self"), ints(size, size_len), sparse_dim, dense_dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SparseResizeOut(void *p) {
@@ -2189,8 +2165,7 @@ const char *thunk_SparseResizeOut(void *p) {
 
 const char *SparseSampledAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::sparse_sampled_addmm::call(in(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2)); out(result, at::_ops::sparse_sampled_addmm::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
 }
 
 const char *thunk_SparseSampledAddMM(void *p) {
@@ -2204,8 +2179,7 @@ const char *thunk_SparseSampledAddMM(void *p) {
 
 const char *SparseSampledAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sparse_sampled_addmm_out::call(in(self, "self"),
-      in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::sparse_sampled_addmm_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SparseSampledAddMMOut(void *p) {
@@ -2216,61 +2190,46 @@ const char *thunk_SparseSampledAddMMOut(void *p) {
 
 const char *_SparseSemiStructuredAddMM(Tensor input, Tensor mat1, Tensor mat1_meta, Tensor mat2,
     Scalar alpha, Scalar beta, const ScalarType *out_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_semi_structured_addmm::call(in(input, "input"),
-      in(mat1, "mat1"), in(mat1_meta, "mat1_meta"), in(mat2, "mat2"), scalar(alpha), scalar(beta),
-      dtype_opt(out_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(mat1) && unrecorded(mat1_meta) && unrecorded(mat2)); out(result, at::_ops::_sparse_semi_structured_addmm::call(in(input, "input"), in(mat1, "mat1"), in(mat1_meta, "mat1_meta"), in(mat2, "mat2"), scalar(alpha), scalar(beta), dtype_opt(out_dtype))); });
 }
 
 const char *_SparseSemiStructuredApply(Tensor input, Tensor thread_masks, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_sparse_semi_structured_apply::call(in(input, "input"),
-      in(thread_masks, "thread_masks")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(thread_masks)); auto all = at::_ops::_sparse_semi_structured_apply::call(in(input, "input"), in(thread_masks, "thread_masks")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_SparseSemiStructuredApplyDense(Tensor input, Tensor thread_masks, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_semi_structured_apply_dense::call(in(input,
-      "input"), in(thread_masks, "thread_masks"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(thread_masks)); out(result, at::_ops::_sparse_semi_structured_apply_dense::call(in(input, "input"), in(thread_masks, "thread_masks"))); });
 }
 
 const char *_SparseSemiStructuredLinear(Tensor input, Tensor weight, Tensor meta, Tensor bias,
     const char *activation, const ScalarType *out_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_semi_structured_linear::call(in(input, "input"),
-      in(weight, "weight"), in(meta, "meta"), in_opt(bias), str_opt(activation),
-      dtype_opt(out_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(weight) && unrecorded(meta) && unrecorded(bias)); out(result, at::_ops::_sparse_semi_structured_linear::call(in(input, "input"), in(weight, "weight"), in(meta, "meta"), in_opt(bias), str_opt(activation), dtype_opt(out_dtype))); });
 }
 
 const char *_SparseSemiStructuredMM(Tensor mat1, Tensor mat1_meta, Tensor mat2,
     const ScalarType *out_dtype, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_semi_structured_mm::call(in(mat1, "mat1"),
-      in(mat1_meta, "mat1_meta"), in(mat2, "mat2"), dtype_opt(out_dtype))); });
+  return guard([&] { const BelowAutograd below(unrecorded(mat1) && unrecorded(mat1_meta) && unrecorded(mat2)); out(result, at::_ops::_sparse_semi_structured_mm::call(in(mat1, "mat1"), in(mat1_meta, "mat1_meta"), in(mat2, "mat2"), dtype_opt(out_dtype))); });
 }
 
 const char *_SparseSemiStructuredTile(Tensor input, const char *algorithm, bool use_cutlass,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4) {
-  return guard([&] { auto all = at::_ops::_sparse_semi_structured_tile::call(in(input, "input"),
-      str(algorithm, "algorithm"), use_cutlass); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input)); auto all = at::_ops::_sparse_semi_structured_tile::call(in(input, "input"), str(algorithm, "algorithm"), use_cutlass); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); });
 }
 
 const char *_SparseSoftmax(Tensor self, int64_t dim, bool half_to_float, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_softmax::call(in(self, "self"), dim,
-      half_to_float)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_softmax::call(in(self, "self"), dim, half_to_float)); });
 }
 
 const char *_SparseSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim, Tensor self,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_softmax_backward_data::call(in(grad_output,
-      "grad_output"), in(output, "output"), dim, in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(self)); out(result, at::_ops::_sparse_softmax_backward_data::call(in(grad_output, "grad_output"), in(output, "output"), dim, in(self, "self"))); });
 }
 
 const char *_SparseSoftmaxBackwardDataOut(Tensor grad_output, Tensor output, int64_t dim,
     Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
-      at::_ops::_sparse_softmax_backward_data_out::call(in(grad_output, "grad_output"), in(output,
-      "output"), dim, in(self, "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_softmax_backward_data_out::call(in(grad_output, "grad_output"), in(output, "output"), dim, in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -2280,18 +2239,18 @@ const char *_SparseSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_
 
 const char *_SparseSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_softmax_out::call(in(self, "self"), dim,
-      half_to_float, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_softmax_out::call(in(self,
+      "self"), dim, half_to_float, in_mut(out_, "out_"))); });
 }
 
 const char *_SparseSparseMatMul(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_sparse_matmul::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::_sparse_sparse_matmul::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *_SparseSparseMatMulOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_sparse_matmul_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_sparse_matmul_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseSum(Tensor self, Tensor *result) {
@@ -2300,19 +2259,19 @@ const char *_SparseSum(Tensor self, Tensor *result) {
 
 const char *_SparseSumBackward(Tensor grad, Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_sum_backward::call(in(grad, "grad"), in(self,
-      "self"), ints(dim, dim_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self)); out(result,
+      at::_ops::_sparse_sum_backward::call(in(grad, "grad"), in(self, "self"), ints(dim,
+      dim_len))); });
 }
 
 const char *_SparseSumBackwardOut(Tensor grad, Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_sum_backward_out::call(in(grad, "grad"),
-      in(self, "self"), ints(dim, dim_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad) && unrecorded(self) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_sum_backward_out::call(in(grad, "grad"), in(self, "self"), ints(dim, dim_len), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseSumDim(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_sparse_sum_dim::call(in(self, "self"), ints(dim,
-      dim_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_sparse_sum_dim::call(in(self, "self"), ints(dim, dim_len))); });
 }
 
 const char *_SparseSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len, ScalarType dtype_,
@@ -2323,8 +2282,9 @@ const char *_SparseSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len,
 
 const char *_SparseSumDimOut(Tensor self, const int64_t *dim, int64_t dim_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_sparse_sum_dim_out::call(in(self, "self"), ints(dim,
-      dim_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_sum_dim_out::call(in(self,
+      "self"), ints(dim, dim_len), in_mut(out_, "out_"))); });
 }
 
 const char *_SparseSumDType(Tensor self, ScalarType dtype_, Tensor *result) {
@@ -2334,19 +2294,17 @@ const char *_SparseSumDType(Tensor self, ScalarType dtype_, Tensor *result) {
 
 const char *_Spdiags(Tensor diagonals, Tensor offsets, const int64_t *shape, int64_t shape_len,
     const Layout *layout_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_spdiags::call(in(diagonals, "diagonals"), in(offsets,
-      "offsets"), ints(shape, shape_len), layout_opt(layout_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(diagonals) && unrecorded(offsets)); out(result, at::_ops::_spdiags::call(in(diagonals, "diagonals"), in(offsets, "offsets"), ints(shape, shape_len), layout_opt(layout_))); });
 }
 
 const char *_SpdiagsOut(Tensor diagonals, Tensor offsets, const int64_t *shape, int64_t shape_len,
     const Layout *layout_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_spdiags_out::call(in(diagonals, "diagonals"),
-      in(offsets, "offsets"), ints(shape, shape_len), layout_opt(layout_), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(diagonals) && unrecorded(offsets) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_spdiags_out::call(in(diagonals, "diagonals"), in(offsets, "offsets"), ints(shape, shape_len), layout_opt(layout_), in_mut(out_, "out_"))); });
 }
 
 const char *SpecialAiryAi(Tensor x, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_airy_ai::call(in(x, "x"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_airy_ai::call(in(x, "x"))); });
 }
 
 const char *thunk_SpecialAiryAi(void *p) {
@@ -2358,8 +2316,9 @@ const char *thunk_SpecialAiryAi(void *p) {
 }
 
 const char *SpecialAiryAiOut(Tensor x, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_airy_ai_out::call(in(x, "x"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_airy_ai_out::call(in(x,
+      "x"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialAiryAiOut(void *p) {
@@ -2369,7 +2328,8 @@ const char *thunk_SpecialAiryAiOut(void *p) {
 }
 
 const char *SpecialBesselJ0(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_bessel_j0::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_bessel_j0::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialBesselJ0(void *p) {
@@ -2381,8 +2341,9 @@ const char *thunk_SpecialBesselJ0(void *p) {
 }
 
 const char *SpecialBesselJ0Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_bessel_j0_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_bessel_j0_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialBesselJ0Out(void *p) {
@@ -2392,7 +2353,8 @@ const char *thunk_SpecialBesselJ0Out(void *p) {
 }
 
 const char *SpecialBesselJ1(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_bessel_j1::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_bessel_j1::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialBesselJ1(void *p) {
@@ -2404,8 +2366,9 @@ const char *thunk_SpecialBesselJ1(void *p) {
 }
 
 const char *SpecialBesselJ1Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_bessel_j1_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_bessel_j1_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialBesselJ1Out(void *p) {
@@ -2415,7 +2378,8 @@ const char *thunk_SpecialBesselJ1Out(void *p) {
 }
 
 const char *SpecialBesselY0(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_bessel_y0::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_bessel_y0::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialBesselY0(void *p) {
@@ -2427,8 +2391,9 @@ const char *thunk_SpecialBesselY0(void *p) {
 }
 
 const char *SpecialBesselY0Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_bessel_y0_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_bessel_y0_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialBesselY0Out(void *p) {
@@ -2438,7 +2403,8 @@ const char *thunk_SpecialBesselY0Out(void *p) {
 }
 
 const char *SpecialBesselY1(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_bessel_y1::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_bessel_y1::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialBesselY1(void *p) {
@@ -2450,8 +2416,9 @@ const char *thunk_SpecialBesselY1(void *p) {
 }
 
 const char *SpecialBesselY1Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_bessel_y1_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_bessel_y1_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialBesselY1Out(void *p) {
@@ -2461,8 +2428,8 @@ const char *thunk_SpecialBesselY1Out(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialT(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_t::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_t::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialT(void *p) {
@@ -2474,8 +2441,8 @@ const char *thunk_SpecialChebyshevPolynomialT(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialTNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_t_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_chebyshev_polynomial_t_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialTNScalar(void *p) {
@@ -2487,7 +2454,8 @@ const char *thunk_SpecialChebyshevPolynomialTNScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialTNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_t_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -2499,8 +2467,10 @@ const char *thunk_SpecialChebyshevPolynomialTNScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialTOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_chebyshev_polynomial_t_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_chebyshev_polynomial_t_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialTOut(void *p) {
@@ -2510,8 +2480,8 @@ const char *thunk_SpecialChebyshevPolynomialTOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_t_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_t_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialTXScalar(void *p) {
@@ -2523,7 +2493,8 @@ const char *thunk_SpecialChebyshevPolynomialTXScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialTXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_t_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -2535,8 +2506,8 @@ const char *thunk_SpecialChebyshevPolynomialTXScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialU(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_u::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_u::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialU(void *p) {
@@ -2548,8 +2519,8 @@ const char *thunk_SpecialChebyshevPolynomialU(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialUNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_u_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_chebyshev_polynomial_u_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialUNScalar(void *p) {
@@ -2561,7 +2532,8 @@ const char *thunk_SpecialChebyshevPolynomialUNScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialUNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_u_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -2573,8 +2545,10 @@ const char *thunk_SpecialChebyshevPolynomialUNScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialUOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_chebyshev_polynomial_u_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_chebyshev_polynomial_u_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialUOut(void *p) {
@@ -2584,8 +2558,8 @@ const char *thunk_SpecialChebyshevPolynomialUOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_u_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_u_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialUXScalar(void *p) {
@@ -2597,7 +2571,8 @@ const char *thunk_SpecialChebyshevPolynomialUXScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialUXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_u_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -2609,8 +2584,8 @@ const char *thunk_SpecialChebyshevPolynomialUXScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialV(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_v::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_v::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialV(void *p) {
@@ -2622,8 +2597,8 @@ const char *thunk_SpecialChebyshevPolynomialV(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialVNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_v_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_chebyshev_polynomial_v_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialVNScalar(void *p) {
@@ -2635,7 +2610,8 @@ const char *thunk_SpecialChebyshevPolynomialVNScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialVNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_v_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -2647,8 +2623,10 @@ const char *thunk_SpecialChebyshevPolynomialVNScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialVOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_chebyshev_polynomial_v_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_chebyshev_polynomial_v_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialVOut(void *p) {
@@ -2658,8 +2636,8 @@ const char *thunk_SpecialChebyshevPolynomialVOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_v_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_v_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialVXScalar(void *p) {
@@ -2671,7 +2649,8 @@ const char *thunk_SpecialChebyshevPolynomialVXScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialVXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_v_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -2683,8 +2662,8 @@ const char *thunk_SpecialChebyshevPolynomialVXScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialW(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_w::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_w::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialW(void *p) {
@@ -2696,8 +2675,8 @@ const char *thunk_SpecialChebyshevPolynomialW(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialWNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_w_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_chebyshev_polynomial_w_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialWNScalar(void *p) {
@@ -2709,7 +2688,8 @@ const char *thunk_SpecialChebyshevPolynomialWNScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialWNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_w_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -2721,8 +2701,10 @@ const char *thunk_SpecialChebyshevPolynomialWNScalarOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialWOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_chebyshev_polynomial_w_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_chebyshev_polynomial_w_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialWOut(void *p) {
@@ -2732,8 +2714,8 @@ const char *thunk_SpecialChebyshevPolynomialWOut(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_chebyshev_polynomial_w_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_chebyshev_polynomial_w_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialChebyshevPolynomialWXScalar(void *p) {
@@ -2745,7 +2727,8 @@ const char *thunk_SpecialChebyshevPolynomialWXScalar(void *p) {
 }
 
 const char *SpecialChebyshevPolynomialWXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_chebyshev_polynomial_w_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -2780,7 +2763,8 @@ const char *thunk_SpecialDigammaOut(void *p) {
 }
 
 const char *SpecialEntr(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_entr::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_entr::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialEntr(void *p) {
@@ -2792,8 +2776,9 @@ const char *thunk_SpecialEntr(void *p) {
 }
 
 const char *SpecialEntrOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_entr_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_entr_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialEntrOut(void *p) {
@@ -2838,7 +2823,8 @@ const char *thunk_SpecialErfcOut(void *p) {
 }
 
 const char *SpecialErfcx(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_erfcx::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_erfcx::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialErfcx(void *p) {
@@ -2850,8 +2836,9 @@ const char *thunk_SpecialErfcx(void *p) {
 }
 
 const char *SpecialErfcxOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_erfcx_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_erfcx_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialErfcxOut(void *p) {
@@ -3035,8 +3022,8 @@ const char *thunk_SpecialGammaLnOut(void *p) {
 }
 
 const char *SpecialHermitePolynomialH(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_hermite_polynomial_h::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_hermite_polynomial_h::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialH(void *p) {
@@ -3048,8 +3035,8 @@ const char *thunk_SpecialHermitePolynomialH(void *p) {
 }
 
 const char *SpecialHermitePolynomialHe(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_hermite_polynomial_he::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_hermite_polynomial_he::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHe(void *p) {
@@ -3061,8 +3048,8 @@ const char *thunk_SpecialHermitePolynomialHe(void *p) {
 }
 
 const char *SpecialHermitePolynomialHeNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_hermite_polynomial_he_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_hermite_polynomial_he_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHeNScalar(void *p) {
@@ -3074,7 +3061,8 @@ const char *thunk_SpecialHermitePolynomialHeNScalar(void *p) {
 }
 
 const char *SpecialHermitePolynomialHeNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_hermite_polynomial_he_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -3086,8 +3074,10 @@ const char *thunk_SpecialHermitePolynomialHeNScalarOut(void *p) {
 }
 
 const char *SpecialHermitePolynomialHeOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_hermite_polynomial_he_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_hermite_polynomial_he_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHeOut(void *p) {
@@ -3097,8 +3087,8 @@ const char *thunk_SpecialHermitePolynomialHeOut(void *p) {
 }
 
 const char *SpecialHermitePolynomialHeXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_hermite_polynomial_he_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_hermite_polynomial_he_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHeXScalar(void *p) {
@@ -3110,7 +3100,8 @@ const char *thunk_SpecialHermitePolynomialHeXScalar(void *p) {
 }
 
 const char *SpecialHermitePolynomialHeXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_hermite_polynomial_he_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3122,8 +3113,8 @@ const char *thunk_SpecialHermitePolynomialHeXScalarOut(void *p) {
 }
 
 const char *SpecialHermitePolynomialHNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_hermite_polynomial_h_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_hermite_polynomial_h_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHNScalar(void *p) {
@@ -3135,8 +3126,10 @@ const char *thunk_SpecialHermitePolynomialHNScalar(void *p) {
 }
 
 const char *SpecialHermitePolynomialHNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_hermite_polynomial_h_n_scalar_out::call(in(x,
-      "x"), scalar(n), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_hermite_polynomial_h_n_scalar_out::call(in(x, "x"), scalar(n), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHNScalarOut(void *p) {
@@ -3146,8 +3139,10 @@ const char *thunk_SpecialHermitePolynomialHNScalarOut(void *p) {
 }
 
 const char *SpecialHermitePolynomialHOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_hermite_polynomial_h_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_hermite_polynomial_h_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHOut(void *p) {
@@ -3157,8 +3152,8 @@ const char *thunk_SpecialHermitePolynomialHOut(void *p) {
 }
 
 const char *SpecialHermitePolynomialHXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_hermite_polynomial_h_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_hermite_polynomial_h_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialHermitePolynomialHXScalar(void *p) {
@@ -3170,7 +3165,8 @@ const char *thunk_SpecialHermitePolynomialHXScalar(void *p) {
 }
 
 const char *SpecialHermitePolynomialHXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_hermite_polynomial_h_x_scalar_out::call(scalar(x), in(n, "n"), in_mut(out_,
       "out_"))); });
 }
@@ -3194,7 +3190,8 @@ const char *thunk_SpecialI0(void *p) {
 }
 
 const char *SpecialI0E(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_i0e::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_i0e::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialI0E(void *p) {
@@ -3206,8 +3203,9 @@ const char *thunk_SpecialI0E(void *p) {
 }
 
 const char *SpecialI0EOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_i0e_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_i0e_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialI0EOut(void *p) {
@@ -3228,7 +3226,8 @@ const char *thunk_SpecialI0Out(void *p) {
 }
 
 const char *SpecialI1(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_i1::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_i1::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialI1(void *p) {
@@ -3240,7 +3239,8 @@ const char *thunk_SpecialI1(void *p) {
 }
 
 const char *SpecialI1E(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_i1e::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_i1e::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialI1E(void *p) {
@@ -3252,8 +3252,9 @@ const char *thunk_SpecialI1E(void *p) {
 }
 
 const char *SpecialI1EOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_i1e_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_i1e_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialI1EOut(void *p) {
@@ -3263,8 +3264,9 @@ const char *thunk_SpecialI1EOut(void *p) {
 }
 
 const char *SpecialI1Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_i1_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_i1_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialI1Out(void *p) {
@@ -3274,8 +3276,8 @@ const char *thunk_SpecialI1Out(void *p) {
 }
 
 const char *SpecialLaguerrePolynomialL(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_laguerre_polynomial_l::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_laguerre_polynomial_l::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialLaguerrePolynomialL(void *p) {
@@ -3287,8 +3289,8 @@ const char *thunk_SpecialLaguerrePolynomialL(void *p) {
 }
 
 const char *SpecialLaguerrePolynomialLNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_laguerre_polynomial_l_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_laguerre_polynomial_l_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialLaguerrePolynomialLNScalar(void *p) {
@@ -3300,7 +3302,8 @@ const char *thunk_SpecialLaguerrePolynomialLNScalar(void *p) {
 }
 
 const char *SpecialLaguerrePolynomialLNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_laguerre_polynomial_l_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -3312,8 +3315,10 @@ const char *thunk_SpecialLaguerrePolynomialLNScalarOut(void *p) {
 }
 
 const char *SpecialLaguerrePolynomialLOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_laguerre_polynomial_l_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_laguerre_polynomial_l_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialLaguerrePolynomialLOut(void *p) {
@@ -3323,8 +3328,8 @@ const char *thunk_SpecialLaguerrePolynomialLOut(void *p) {
 }
 
 const char *SpecialLaguerrePolynomialLXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_laguerre_polynomial_l_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_laguerre_polynomial_l_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialLaguerrePolynomialLXScalar(void *p) {
@@ -3336,7 +3341,8 @@ const char *thunk_SpecialLaguerrePolynomialLXScalar(void *p) {
 }
 
 const char *SpecialLaguerrePolynomialLXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_laguerre_polynomial_l_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3348,8 +3354,8 @@ const char *thunk_SpecialLaguerrePolynomialLXScalarOut(void *p) {
 }
 
 const char *SpecialLegendrePolynomialP(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_legendre_polynomial_p::call(in(x, "x"), in(n,
-      "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_legendre_polynomial_p::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialLegendrePolynomialP(void *p) {
@@ -3361,8 +3367,8 @@ const char *thunk_SpecialLegendrePolynomialP(void *p) {
 }
 
 const char *SpecialLegendrePolynomialPNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_legendre_polynomial_p_n_scalar::call(in(x, "x"),
-      scalar(n))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_legendre_polynomial_p_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
 const char *thunk_SpecialLegendrePolynomialPNScalar(void *p) {
@@ -3374,7 +3380,8 @@ const char *thunk_SpecialLegendrePolynomialPNScalar(void *p) {
 }
 
 const char *SpecialLegendrePolynomialPNScalarOut(Tensor x, Scalar n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_legendre_polynomial_p_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -3386,8 +3393,10 @@ const char *thunk_SpecialLegendrePolynomialPNScalarOut(void *p) {
 }
 
 const char *SpecialLegendrePolynomialPOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_legendre_polynomial_p_out::call(in(x, "x"),
-      in(n, "n"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_legendre_polynomial_p_out::call(in(x, "x"), in(n, "n"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialLegendrePolynomialPOut(void *p) {
@@ -3397,8 +3406,8 @@ const char *thunk_SpecialLegendrePolynomialPOut(void *p) {
 }
 
 const char *SpecialLegendrePolynomialPXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_legendre_polynomial_p_x_scalar::call(scalar(x),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
+      at::_ops::special_legendre_polynomial_p_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
 const char *thunk_SpecialLegendrePolynomialPXScalar(void *p) {
@@ -3410,7 +3419,8 @@ const char *thunk_SpecialLegendrePolynomialPXScalar(void *p) {
 }
 
 const char *SpecialLegendrePolynomialPXScalarOut(Scalar x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_legendre_polynomial_p_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3468,7 +3478,8 @@ const char *thunk_SpecialLogitOut(void *p) {
 }
 
 const char *SpecialLogNDTR(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_log_ndtr::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_log_ndtr::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialLogNDTR(void *p) {
@@ -3480,8 +3491,9 @@ const char *thunk_SpecialLogNDTR(void *p) {
 }
 
 const char *SpecialLogNDTROut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_log_ndtr_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_log_ndtr_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialLogNDTROut(void *p) {
@@ -3532,7 +3544,8 @@ const char *thunk_SpecialLogSumExpOut(void *p) {
 }
 
 const char *SpecialModifiedBesselI0(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_modified_bessel_i0::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_modified_bessel_i0::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialModifiedBesselI0(void *p) {
@@ -3544,8 +3557,9 @@ const char *thunk_SpecialModifiedBesselI0(void *p) {
 }
 
 const char *SpecialModifiedBesselI0Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_modified_bessel_i0_out::call(in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_modified_bessel_i0_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialModifiedBesselI0Out(void *p) {
@@ -3555,7 +3569,8 @@ const char *thunk_SpecialModifiedBesselI0Out(void *p) {
 }
 
 const char *SpecialModifiedBesselI1(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_modified_bessel_i1::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_modified_bessel_i1::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialModifiedBesselI1(void *p) {
@@ -3567,8 +3582,9 @@ const char *thunk_SpecialModifiedBesselI1(void *p) {
 }
 
 const char *SpecialModifiedBesselI1Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_modified_bessel_i1_out::call(in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_modified_bessel_i1_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialModifiedBesselI1Out(void *p) {
@@ -3578,7 +3594,8 @@ const char *thunk_SpecialModifiedBesselI1Out(void *p) {
 }
 
 const char *SpecialModifiedBesselK0(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_modified_bessel_k0::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_modified_bessel_k0::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialModifiedBesselK0(void *p) {
@@ -3590,8 +3607,9 @@ const char *thunk_SpecialModifiedBesselK0(void *p) {
 }
 
 const char *SpecialModifiedBesselK0Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_modified_bessel_k0_out::call(in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_modified_bessel_k0_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialModifiedBesselK0Out(void *p) {
@@ -3601,7 +3619,8 @@ const char *thunk_SpecialModifiedBesselK0Out(void *p) {
 }
 
 const char *SpecialModifiedBesselK1(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_modified_bessel_k1::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_modified_bessel_k1::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialModifiedBesselK1(void *p) {
@@ -3613,8 +3632,9 @@ const char *thunk_SpecialModifiedBesselK1(void *p) {
 }
 
 const char *SpecialModifiedBesselK1Out(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_modified_bessel_k1_out::call(in(self,
-      "self"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_modified_bessel_k1_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialModifiedBesselK1Out(void *p) {
@@ -3659,7 +3679,8 @@ const char *thunk_SpecialNDTR(void *p) {
 }
 
 const char *SpecialNDTRI(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_ndtri::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_ndtri::call(in(self, "self"))); });
 }
 
 const char *thunk_SpecialNDTRI(void *p) {
@@ -3671,8 +3692,9 @@ const char *thunk_SpecialNDTRI(void *p) {
 }
 
 const char *SpecialNDTRIOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_ndtri_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_ndtri_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialNDTRIOut(void *p) {
@@ -3762,7 +3784,8 @@ const char *thunk_SpecialRoundOut(void *p) {
 }
 
 const char *SpecialScaledModifiedBesselK0(Tensor x, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_scaled_modified_bessel_k0::call(in(x, "x"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_scaled_modified_bessel_k0::call(in(x, "x"))); });
 }
 
 const char *thunk_SpecialScaledModifiedBesselK0(void *p) {
@@ -3774,8 +3797,9 @@ const char *thunk_SpecialScaledModifiedBesselK0(void *p) {
 }
 
 const char *SpecialScaledModifiedBesselK0Out(Tensor x, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_scaled_modified_bessel_k0_out::call(in(x,
-      "x"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_scaled_modified_bessel_k0_out::call(in(x, "x"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialScaledModifiedBesselK0Out(void *p) {
@@ -3785,7 +3809,8 @@ const char *thunk_SpecialScaledModifiedBesselK0Out(void *p) {
 }
 
 const char *SpecialScaledModifiedBesselK1(Tensor x, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_scaled_modified_bessel_k1::call(in(x, "x"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_scaled_modified_bessel_k1::call(in(x, "x"))); });
 }
 
 const char *thunk_SpecialScaledModifiedBesselK1(void *p) {
@@ -3797,8 +3822,9 @@ const char *thunk_SpecialScaledModifiedBesselK1(void *p) {
 }
 
 const char *SpecialScaledModifiedBesselK1Out(Tensor x, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_scaled_modified_bessel_k1_out::call(in(x,
-      "x"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_scaled_modified_bessel_k1_out::call(in(x, "x"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialScaledModifiedBesselK1Out(void *p) {
@@ -3808,8 +3834,8 @@ const char *thunk_SpecialScaledModifiedBesselK1Out(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialT(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_shifted_chebyshev_polynomial_t::call(in(x, "x"),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_shifted_chebyshev_polynomial_t::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialT(void *p) {
@@ -3821,7 +3847,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialT(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialTNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_t_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
@@ -3835,7 +3861,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialTNScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialTNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_t_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -3847,7 +3874,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialTNScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialTOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_t_out::call(in(x, "x"), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3859,7 +3887,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialTOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_t_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
@@ -3873,7 +3901,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialTXScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialTXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_t_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3885,8 +3914,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialTXScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialU(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_shifted_chebyshev_polynomial_u::call(in(x, "x"),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_shifted_chebyshev_polynomial_u::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialU(void *p) {
@@ -3898,7 +3927,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialU(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialUNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_u_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
@@ -3912,7 +3941,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialUNScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialUNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_u_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -3924,7 +3954,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialUNScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialUOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_u_out::call(in(x, "x"), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3936,7 +3967,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialUOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_u_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
@@ -3950,7 +3981,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialUXScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialUXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_u_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -3962,8 +3994,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialUXScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialV(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_shifted_chebyshev_polynomial_v::call(in(x, "x"),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_shifted_chebyshev_polynomial_v::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialV(void *p) {
@@ -3975,7 +4007,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialV(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialVNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_v_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
@@ -3989,7 +4021,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialVNScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialVNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_v_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -4001,7 +4034,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialVNScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialVOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_v_out::call(in(x, "x"), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -4013,7 +4047,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialVOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_v_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
@@ -4027,7 +4061,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialVXScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialVXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_v_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -4039,8 +4074,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialVXScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialW(Tensor x, Tensor n, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_shifted_chebyshev_polynomial_w::call(in(x, "x"),
-      in(n, "n"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n)); out(result,
+      at::_ops::special_shifted_chebyshev_polynomial_w::call(in(x, "x"), in(n, "n"))); });
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialW(void *p) {
@@ -4052,7 +4087,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialW(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialWNScalar(Tensor x, Scalar n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_w_n_scalar::call(in(x, "x"), scalar(n))); });
 }
 
@@ -4066,7 +4101,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialWNScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialWNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_w_n_scalar_out::call(in(x, "x"), scalar(n),
       in_mut(out_, "out_"))); });
 }
@@ -4078,7 +4114,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialWNScalarOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialWOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_w_out::call(in(x, "x"), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -4090,7 +4127,7 @@ const char *thunk_SpecialShiftedChebyshevPolynomialWOut(void *p) {
 }
 
 const char *SpecialShiftedChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n)); out(result,
       at::_ops::special_shifted_chebyshev_polynomial_w_x_scalar::call(scalar(x), in(n, "n"))); });
 }
 
@@ -4104,7 +4141,8 @@ const char *thunk_SpecialShiftedChebyshevPolynomialWXScalar(void *p) {
 
 const char *SpecialShiftedChebyshevPolynomialWXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(n) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::special_shifted_chebyshev_polynomial_w_x_scalar_out::call(scalar(x), in(n, "n"),
       in_mut(out_, "out_"))); });
 }
@@ -4153,7 +4191,8 @@ const char *thunk_SpecialSoftmax(void *p) {
 }
 
 const char *SpecialSphericalBesselJ0(Tensor x, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_spherical_bessel_j0::call(in(x, "x"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x)); out(result,
+      at::_ops::special_spherical_bessel_j0::call(in(x, "x"))); });
 }
 
 const char *thunk_SpecialSphericalBesselJ0(void *p) {
@@ -4165,8 +4204,9 @@ const char *thunk_SpecialSphericalBesselJ0(void *p) {
 }
 
 const char *SpecialSphericalBesselJ0Out(Tensor x, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_spherical_bessel_j0_out::call(in(x, "x"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(x) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_spherical_bessel_j0_out::call(in(x, "x"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialSphericalBesselJ0Out(void *p) {
@@ -4176,8 +4216,8 @@ const char *thunk_SpecialSphericalBesselJ0Out(void *p) {
 }
 
 const char *SpecialXlog1py(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_xlog1py::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::special_xlog1py::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_SpecialXlog1py(void *p) {
@@ -4189,8 +4229,8 @@ const char *thunk_SpecialXlog1py(void *p) {
 }
 
 const char *SpecialXlog1pyOtherScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_xlog1py_other_scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_xlog1py_other_scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_SpecialXlog1pyOtherScalar(void *p) {
@@ -4202,8 +4242,10 @@ const char *thunk_SpecialXlog1pyOtherScalar(void *p) {
 }
 
 const char *SpecialXlog1pyOtherScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_xlog1py_other_scalar_out::call(in(self,
-      "self"), scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_xlog1py_other_scalar_out::call(in(self, "self"), scalar(other),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialXlog1pyOtherScalarOut(void *p) {
@@ -4213,8 +4255,7 @@ const char *thunk_SpecialXlog1pyOtherScalarOut(void *p) {
 }
 
 const char *SpecialXlog1pyOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_xlog1py_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_xlog1py_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialXlog1pyOut(void *p) {
@@ -4224,8 +4265,8 @@ const char *thunk_SpecialXlog1pyOut(void *p) {
 }
 
 const char *SpecialXlog1pySelfScalar(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_xlog1py_self_scalar::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::special_xlog1py_self_scalar::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_SpecialXlog1pySelfScalar(void *p) {
@@ -4237,8 +4278,10 @@ const char *thunk_SpecialXlog1pySelfScalar(void *p) {
 }
 
 const char *SpecialXlog1pySelfScalarOut(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_xlog1py_self_scalar_out::call(scalar(self),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_xlog1py_self_scalar_out::call(scalar(self), in(other, "other"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialXlog1pySelfScalarOut(void *p) {
@@ -4320,8 +4363,8 @@ const char *thunk_SpecialXlogySelfScalarOut(void *p) {
 }
 
 const char *SpecialZeta(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_zeta::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::special_zeta::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_SpecialZeta(void *p) {
@@ -4333,8 +4376,8 @@ const char *thunk_SpecialZeta(void *p) {
 }
 
 const char *SpecialZetaOtherScalar(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_zeta_other_scalar::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::special_zeta_other_scalar::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_SpecialZetaOtherScalar(void *p) {
@@ -4346,8 +4389,10 @@ const char *thunk_SpecialZetaOtherScalar(void *p) {
 }
 
 const char *SpecialZetaOtherScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_zeta_other_scalar_out::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_zeta_other_scalar_out::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialZetaOtherScalarOut(void *p) {
@@ -4357,8 +4402,7 @@ const char *thunk_SpecialZetaOtherScalarOut(void *p) {
 }
 
 const char *SpecialZetaOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_zeta_out::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::special_zeta_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SpecialZetaOut(void *p) {
@@ -4368,8 +4412,8 @@ const char *thunk_SpecialZetaOut(void *p) {
 }
 
 const char *SpecialZetaSelfScalar(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::special_zeta_self_scalar::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::special_zeta_self_scalar::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_SpecialZetaSelfScalar(void *p) {
@@ -4381,8 +4425,10 @@ const char *thunk_SpecialZetaSelfScalar(void *p) {
 }
 
 const char *SpecialZetaSelfScalarOut(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::special_zeta_self_scalar_out::call(scalar(self),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::special_zeta_self_scalar_out::call(scalar(self), in(other, "other"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SpecialZetaSelfScalarOut(void *p) {
@@ -4393,8 +4439,9 @@ const char *thunk_SpecialZetaSelfScalarOut(void *p) {
 
 const char *Split(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::split_Tensor::call(in(self, "self"),
-      c10::SymInt(split_size), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_list(result, result_len,
+      at::_ops::split_Tensor::call(in(self, "self"), c10::SymInt(split_size), dim)); });
 }
 
 const char *thunk_Split(void *p) {
@@ -4409,8 +4456,8 @@ const char *thunk_Split(void *p) {
 
 const char *SplitCopy(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::split_copy_Tensor::call(in(self, "self"),
-      c10::SymInt(split_size), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out_list(result, result_len,
+      at::_ops::split_copy_Tensor::call(in(self, "self"), c10::SymInt(split_size), dim)); });
 }
 
 const char *thunk_SplitCopy(void *p) {
@@ -4425,8 +4472,9 @@ const char *thunk_SplitCopy(void *p) {
 
 const char *SplitCopyOut(Tensor self, int64_t split_size, int64_t dim, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::split_copy_Tensor_out::call(in(self, "self"), c10::SymInt(split_size),
-      dim, in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::split_copy_Tensor_out::call(in(self, "self"),
+      c10::SymInt(split_size), dim, in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk_SplitCopyOut(void *p) {
@@ -4454,8 +4502,10 @@ const char *thunk_SplitSizes(void *p) {
 
 const char *SplitWithSizes(Tensor self, const int64_t *split_sizes, int64_t split_sizes_len,
     int64_t dim, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::split_with_sizes::call(in(self, "self"),
-      symints(split_sizes, split_sizes_len), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_list(result, result_len,
+      at::_ops::split_with_sizes::call(in(self, "self"), symints(split_sizes, split_sizes_len),
+      dim)); });
 }
 
 const char *thunk_SplitWithSizes(void *p) {
@@ -4471,8 +4521,9 @@ const char *thunk_SplitWithSizes(void *p) {
 
 const char *SplitWithSizesCopy(Tensor self, const int64_t *split_sizes, int64_t split_sizes_len,
     int64_t dim, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::split_with_sizes_copy::call(in(self,
-      "self"), symints(split_sizes, split_sizes_len), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out_list(result, result_len,
+      at::_ops::split_with_sizes_copy::call(in(self, "self"), symints(split_sizes,
+      split_sizes_len), dim)); });
 }
 
 const char *thunk_SplitWithSizesCopy(void *p) {
@@ -4488,8 +4539,9 @@ const char *thunk_SplitWithSizesCopy(void *p) {
 
 const char *SplitWithSizesCopyOut(Tensor self, const int64_t *split_sizes, int64_t split_sizes_len,
     int64_t dim, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::split_with_sizes_copy_out::call(in(self, "self"), symints(split_sizes,
-      split_sizes_len), dim, in_list(out_, out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::split_with_sizes_copy_out::call(in(self, "self"),
+      symints(split_sizes, split_sizes_len), dim, in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk_SplitWithSizesCopyOut(void *p) {
@@ -4499,11 +4551,13 @@ const char *thunk_SplitWithSizesCopyOut(void *p) {
 }
 
 const char *_SPSolve(Tensor A, Tensor B, bool left, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_spsolve::call(in(A, "A"), in(B, "B"), left)); });
+  return guard([&] { const BelowAutograd below(unrecorded(A) && unrecorded(B)); out(result,
+      at::_ops::_spsolve::call(in(A, "A"), in(B, "B"), left)); });
 }
 
 const char *Sqrt(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sqrt::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sqrt::call(in(self, "self"))); });
 }
 
 const char *thunk_Sqrt(void *p) {
@@ -4515,7 +4569,9 @@ const char *thunk_Sqrt(void *p) {
 }
 
 const char *Sqrt_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sqrt_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sqrt_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Sqrt_(void *p) {
@@ -4525,8 +4581,9 @@ const char *thunk_Sqrt_(void *p) {
 }
 
 const char *SqrtOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sqrt_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sqrt_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SqrtOut(void *p) {
@@ -4569,7 +4626,8 @@ const char *thunk_SquareOut(void *p) {
 }
 
 const char *Squeeze(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::squeeze::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::squeeze::call(in(self, "self"))); });
 }
 
 const char *thunk_Squeeze(void *p) {
@@ -4581,7 +4639,9 @@ const char *thunk_Squeeze(void *p) {
 }
 
 const char *Squeeze_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::squeeze_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::squeeze_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Squeeze_(void *p) {
@@ -4591,7 +4651,8 @@ const char *thunk_Squeeze_(void *p) {
 }
 
 const char *SqueezeCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::squeeze_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::squeeze_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_SqueezeCopy(void *p) {
@@ -4603,7 +4664,8 @@ const char *thunk_SqueezeCopy(void *p) {
 }
 
 const char *SqueezeCopyDim(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::squeeze_copy_dim::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::squeeze_copy_dim::call(in(self, "self"), dim)); });
 }
 
 const char *thunk_SqueezeCopyDim(void *p) {
@@ -4615,8 +4677,9 @@ const char *thunk_SqueezeCopyDim(void *p) {
 }
 
 const char *SqueezeCopyDimOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::squeeze_copy_dim_out::call(in(self, "self"), dim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::squeeze_copy_dim_out::call(in(self, "self"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SqueezeCopyDimOut(void *p) {
@@ -4626,8 +4689,8 @@ const char *thunk_SqueezeCopyDimOut(void *p) {
 }
 
 const char *SqueezeCopyDims(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::squeeze_copy_dims::call(in(self, "self"), ints(dim,
-      dim_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::squeeze_copy_dims::call(in(self, "self"), ints(dim, dim_len))); });
 }
 
 const char *thunk_SqueezeCopyDims(void *p) {
@@ -4640,8 +4703,10 @@ const char *thunk_SqueezeCopyDims(void *p) {
 
 const char *SqueezeCopyDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::squeeze_copy_dims_out::call(in(self, "self"),
-      ints(dim, dim_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::squeeze_copy_dims_out::call(in(self, "self"), ints(dim, dim_len), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_SqueezeCopyDimsOut(void *p) {
@@ -4651,8 +4716,9 @@ const char *thunk_SqueezeCopyDimsOut(void *p) {
 }
 
 const char *SqueezeCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::squeeze_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::squeeze_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SqueezeCopyOut(void *p) {
@@ -4662,7 +4728,9 @@ const char *thunk_SqueezeCopyOut(void *p) {
 }
 
 const char *SqueezeDim(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::squeeze_dim::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::squeeze_dim::call(in(self, "self"),
+      dim)); });
 }
 
 const char *thunk_SqueezeDim(void *p) {
@@ -4674,7 +4742,9 @@ const char *thunk_SqueezeDim(void *p) {
 }
 
 const char *SqueezeDim_(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::squeeze__dim::call(in_mut(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::squeeze__dim::call(in_mut(self,
+      "self"), dim)); });
 }
 
 const char *thunk_SqueezeDim_(void *p) {
@@ -4684,8 +4754,9 @@ const char *thunk_SqueezeDim_(void *p) {
 }
 
 const char *SqueezeDims(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::squeeze_dims::call(in(self, "self"), ints(dim,
-      dim_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::squeeze_dims::call(in(self, "self"),
+      ints(dim, dim_len))); });
 }
 
 const char *thunk_SqueezeDims(void *p) {
@@ -4697,8 +4768,9 @@ const char *thunk_SqueezeDims(void *p) {
 }
 
 const char *SqueezeDims_(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::squeeze__dims::call(in_mut(self, "self"), ints(dim,
-      dim_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::squeeze__dims::call(in_mut(self,
+      "self"), ints(dim, dim_len))); });
 }
 
 const char *thunk_SqueezeDims_(void *p) {

@@ -217,8 +217,7 @@ const char *thunk_SspAddMM(void *p) {
 
 const char *SspAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sspaddmm_out::call(in(self, "self"), in(mat1,
-      "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::sspaddmm_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SspAddMMOut(void *p) {
@@ -228,8 +227,8 @@ const char *thunk_SspAddMMOut(void *p) {
 }
 
 const char *Stack(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::stack::call(in_list(tensors, tensors_len, "tensors"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len)); out(result,
+      at::_ops::stack::call(in_list(tensors, tensors_len, "tensors"), dim)); });
 }
 
 const char *thunk_Stack(void *p) {
@@ -241,14 +240,15 @@ const char *thunk_Stack(void *p) {
 }
 
 const char *_Stack(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_stack::call(in_list(tensors, tensors_len, "tensors"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len)); out(result,
+      at::_ops::_stack::call(in_list(tensors, tensors_len, "tensors"), dim)); });
 }
 
 const char *StackOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::stack_out::call(in_list(tensors, tensors_len,
-      "tensors"), dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::stack_out::call(in_list(tensors,
+      tensors_len, "tensors"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_StackOut(void *p) {
@@ -259,28 +259,29 @@ const char *thunk_StackOut(void *p) {
 
 const char *_StackOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_stack_out::call(in_list(tensors, tensors_len,
-      "tensors"), dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(tensors, tensors_len) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_stack_out::call(in_list(tensors,
+      tensors_len, "tensors"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *_StandardGamma(Tensor self, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_standard_gamma::call(in(self, "self"),
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_standard_gamma::call(in(self, "self"), generator_opt(generator))); });
 }
 
 const char *_StandardGammaGrad(Tensor self, Tensor output, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_standard_gamma_grad::call(in(self, "self"), in(output,
-      "output"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(output)); out(result,
+      at::_ops::_standard_gamma_grad::call(in(self, "self"), in(output, "output"))); });
 }
 
 const char *_StandardGammaGradOut(Tensor self, Tensor output, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_standard_gamma_grad_out::call(in(self, "self"),
-      in(output, "output"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(output) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_standard_gamma_grad_out::call(in(self, "self"), in(output, "output"), in_mut(out_, "out_"))); });
 }
 
 const char *_StandardGammaOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_standard_gamma_out::call(in(self, "self"),
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_standard_gamma_out::call(in(self,
+      "self"), generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *Std(Tensor self, bool unbiased, Tensor *result) {
@@ -297,8 +298,9 @@ const char *thunk_Std(void *p) {
 
 const char *StdCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::std_correction::call(in(self, "self"), ints_opt(dim,
-      dim_len), scalar_opt(correction), keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::std_correction::call(in(self, "self"), ints_opt(dim, dim_len),
+      scalar_opt(correction), keepdim)); });
 }
 
 const char *thunk_StdCorrection(void *p) {
@@ -313,8 +315,9 @@ const char *thunk_StdCorrection(void *p) {
 
 const char *StdCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::std_correction_out::call(in(self, "self"),
-      ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::std_correction_out::call(in(self,
+      "self"), ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_StdCorrectionOut(void *p) {
@@ -355,9 +358,7 @@ const char *thunk_StdMean(void *p) {
 
 const char *StdMeanCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::std_mean_correction::call(in(self, "self"), ints_opt(dim,
-      dim_len), scalar_opt(correction), keepdim); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::std_mean_correction::call(in(self, "self"), ints_opt(dim, dim_len), scalar_opt(correction), keepdim); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_StdMeanCorrection(void *p) {
@@ -374,9 +375,7 @@ const char *thunk_StdMeanCorrection(void *p) {
 const char *StdMeanCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::std_mean_correction_out::call(in(self, "self"),
-      ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::std_mean_correction_out::call(in(self, "self"), ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_StdMeanCorrectionOut(void *p) {
@@ -478,8 +477,8 @@ const char *thunk_StrideOf(void *p) {
 }
 
 const char *Sub(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sub_Tensor::call(in(self, "self"), in(other, "other"),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::sub_Tensor::call(in(self, "self"), in(other, "other"), scalar(alpha))); });
 }
 
 const char *thunk_Sub(void *p) {
@@ -491,8 +490,9 @@ const char *thunk_Sub(void *p) {
 }
 
 const char *Sub_(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sub__Tensor::call(in_mut(self, "self"), in(other,
-      "other"), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sub__Tensor::call(in_mut(self,
+      "self"), in(other, "other"), scalar(alpha))); });
 }
 
 const char *thunk_Sub_(void *p) {
@@ -502,8 +502,7 @@ const char *thunk_Sub_(void *p) {
 }
 
 const char *SubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sub_out::call(in(self, "self"), in(other, "other"),
-      scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::sub_out::call(in(self, "self"), in(other, "other"), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SubOut(void *p) {
@@ -513,8 +512,8 @@ const char *thunk_SubOut(void *p) {
 }
 
 const char *SubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sub_Scalar::call(in(self, "self"), scalar(other),
-      scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sub_Scalar::call(in(self, "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *thunk_SubScalar(void *p) {
@@ -526,8 +525,9 @@ const char *thunk_SubScalar(void *p) {
 }
 
 const char *SubScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sub__Scalar::call(in_mut(self, "self"),
-      scalar(other), scalar(alpha))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sub__Scalar::call(in_mut(self,
+      "self"), scalar(other), scalar(alpha))); });
 }
 
 const char *thunk_SubScalar_(void *p) {
@@ -537,8 +537,9 @@ const char *thunk_SubScalar_(void *p) {
 }
 
 const char *SubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sub_Scalar_out::call(in(self, "self"), scalar(other),
-      scalar(alpha), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sub_Scalar_out::call(in(self,
+      "self"), scalar(other), scalar(alpha), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SubScalarOut(void *p) {
@@ -607,7 +608,8 @@ const char *thunk_SubtractScalar_(void *p) {
 }
 
 const char *Sum(Tensor self, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sum::call(in(self, "self"), dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sum::call(in(self, "self"), dtype_opt(dtype_))); });
 }
 
 const char *thunk_Sum(void *p) {
@@ -620,8 +622,9 @@ const char *thunk_Sum(void *p) {
 
 const char *SumDim(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::sum_dim_IntList::call(in(self, "self"), ints_opt(dim,
-      dim_len), keepdim, dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::sum_dim_IntList::call(in(self, "self"), ints_opt(dim, dim_len), keepdim,
+      dtype_opt(dtype_))); });
 }
 
 const char *thunk_SumDim(void *p) {
@@ -635,8 +638,9 @@ const char *thunk_SumDim(void *p) {
 
 const char *SumDimOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sum_IntList_out::call(in(self, "self"), ints_opt(dim,
-      dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sum_IntList_out::call(in(self,
+      "self"), ints_opt(dim, dim_len), keepdim, dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SumDimOut(void *p) {
@@ -647,8 +651,9 @@ const char *thunk_SumDimOut(void *p) {
 }
 
 const char *SumOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::sum_out::call(in(self, "self"), dtype_opt(dtype_),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::sum_out::call(in(self, "self"),
+      dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_SumOut(void *p) {
@@ -835,7 +840,9 @@ const char *thunk_SymStride(void *p) {
 }
 
 const char *T_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::t_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::t_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_T_(void *p) {
@@ -845,7 +852,8 @@ const char *thunk_T_(void *p) {
 }
 
 const char *Take(Tensor self, Tensor index, Tensor *result) {
-  return guard([&] { out(result, at::_ops::take::call(in(self, "self"), in(index, "index"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index)); out(result,
+      at::_ops::take::call(in(self, "self"), in(index, "index"))); });
 }
 
 const char *thunk_Take(void *p) {
@@ -882,8 +890,7 @@ const char *thunk_TakeAlongDimOut(void *p) {
 }
 
 const char *TakeOut(Tensor self, Tensor index, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::take_out::call(in(self, "self"), in(index, "index"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(index) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::take_out::call(in(self, "self"), in(index, "index"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TakeOut(void *p) {
@@ -893,7 +900,8 @@ const char *thunk_TakeOut(void *p) {
 }
 
 const char *Tan(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::tan::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::tan::call(in(self, "self"))); });
 }
 
 const char *thunk_Tan(void *p) {
@@ -905,7 +913,9 @@ const char *thunk_Tan(void *p) {
 }
 
 const char *Tan_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tan_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tan_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Tan_(void *p) {
@@ -915,7 +925,8 @@ const char *thunk_Tan_(void *p) {
 }
 
 const char *Tanh(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::tanh::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::tanh::call(in(self, "self"))); });
 }
 
 const char *thunk_Tanh(void *p) {
@@ -927,7 +938,9 @@ const char *thunk_Tanh(void *p) {
 }
 
 const char *Tanh_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tanh_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tanh_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Tanh_(void *p) {
@@ -937,8 +950,7 @@ const char *thunk_Tanh_(void *p) {
 }
 
 const char *TanhBackward(Tensor grad_output, Tensor output, Tensor *result) {
-  return guard([&] { out(result, at::_ops::tanh_backward::call(in(grad_output, "grad_output"),
-      in(output, "output"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output)); out(result, at::_ops::tanh_backward::call(in(grad_output, "grad_output"), in(output, "output"))); });
 }
 
 const char *thunk_TanhBackward(void *p) {
@@ -951,8 +963,7 @@ const char *thunk_TanhBackward(void *p) {
 
 const char *TanhBackwardGradInput(Tensor grad_output, Tensor output, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tanh_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(output, "output"), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::tanh_backward_grad_input::call(in(grad_output, "grad_output"), in(output, "output"), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_TanhBackwardGradInput(void *p) {
@@ -962,8 +973,9 @@ const char *thunk_TanhBackwardGradInput(void *p) {
 }
 
 const char *TanhOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tanh_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tanh_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TanhOut(void *p) {
@@ -973,8 +985,9 @@ const char *thunk_TanhOut(void *p) {
 }
 
 const char *TanOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tan_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tan_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TanOut(void *p) {
@@ -984,7 +997,8 @@ const char *thunk_TanOut(void *p) {
 }
 
 const char *TCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::t_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::t_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_TCopy(void *p) {
@@ -996,8 +1010,9 @@ const char *thunk_TCopy(void *p) {
 }
 
 const char *TCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::t_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::t_copy_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TCopyOut(void *p) {
@@ -1098,12 +1113,13 @@ const char *_TestAmbiguousDefaultsB(Tensor dummy, int64_t a, const char *b, Tens
 }
 
 const char *_TestAutogradMultipleDispatchFullcoverage(Tensor self, Tensor *result) {
-  return guard([&] { out(result,
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
       at::_ops::_test_autograd_multiple_dispatch_fullcoverage::call(in(self, "self"))); });
 }
 
 const char *_TestAutogradMultipleDispatchFullcoverageOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_test_autograd_multiple_dispatch_fullcoverage_out::call(in(self, "self"),
       in_mut(out_, "out_"))); });
 }
@@ -1114,17 +1130,19 @@ const char *_TestAutogradMultipleDispatchNTOnly(Tensor self, bool b, Tensor *res
 }
 
 const char *_TestAutogradMultipleDispatchView(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_autograd_multiple_dispatch_view::call(in(self,
-      "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result,
+      at::_ops::_test_autograd_multiple_dispatch_view::call(in(self, "self"))); });
 }
 
 const char *_TestAutogradMultipleDispatchViewCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_autograd_multiple_dispatch_view_copy::call(in(self,
-      "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_test_autograd_multiple_dispatch_view_copy::call(in(self, "self"))); });
 }
 
 const char *_TestAutogradMultipleDispatchViewCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_test_autograd_multiple_dispatch_view_copy_out::call(in(self, "self"), in_mut(out_,
       "out_"))); });
 }
@@ -1134,55 +1152,63 @@ const char *_TestCheckTensor(Tensor self, Tensor *result) {
 }
 
 const char *_TestFunctorchFallback(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_functorch_fallback::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::_test_functorch_fallback::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *_TestFunctorchFallbackOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_test_functorch_fallback_out::call(in(self, "self"),
-      in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_test_functorch_fallback_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *_TestOptionalFilledIntList(Tensor values, const int64_t *addends, int64_t addends_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_optional_filled_intlist::call(in(values, "values"),
-      ints_opt(addends, addends_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(values)); out(result,
+      at::_ops::_test_optional_filled_intlist::call(in(values, "values"), ints_opt(addends,
+      addends_len))); });
 }
 
 const char *_TestOptionalFilledIntListOut(Tensor values, const int64_t *addends,
     int64_t addends_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_test_optional_filled_intlist_out::call(in(values,
-      "values"), ints_opt(addends, addends_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(values) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_test_optional_filled_intlist_out::call(in(values, "values"), ints_opt(addends,
+      addends_len), in_mut(out_, "out_"))); });
 }
 
 const char *_TestOptionalFloatList(Tensor values, const double *addends, int64_t addends_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_optional_floatlist::call(in(values, "values"),
-      floats_opt(addends, addends_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(values)); out(result,
+      at::_ops::_test_optional_floatlist::call(in(values, "values"), floats_opt(addends,
+      addends_len))); });
 }
 
 const char *_TestOptionalFloatListOut(Tensor values, const double *addends, int64_t addends_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_test_optional_floatlist_out::call(in(values,
-      "values"), floats_opt(addends, addends_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(values) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_test_optional_floatlist_out::call(in(values, "values"), floats_opt(addends,
+      addends_len), in_mut(out_, "out_"))); });
 }
 
 const char *_TestOptionalIntList(Tensor values, const int64_t *addends, int64_t addends_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_optional_intlist::call(in(values, "values"),
-      ints_opt(addends, addends_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(values)); out(result,
+      at::_ops::_test_optional_intlist::call(in(values, "values"), ints_opt(addends,
+      addends_len))); });
 }
 
 const char *_TestOptionalIntListOut(Tensor values, const int64_t *addends, int64_t addends_len,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_test_optional_intlist_out::call(in(values,
-      "values"), ints_opt(addends, addends_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(values) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_test_optional_intlist_out::call(in(values, "values"), ints_opt(addends,
+      addends_len), in_mut(out_, "out_"))); });
 }
 
 const char *_TestParallelMaterialize(Tensor self, int64_t num_parallel, bool skip_first,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_parallel_materialize::call(in(self, "self"),
-      num_parallel, skip_first)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_test_parallel_materialize::call(in(self, "self"), num_parallel, skip_first)); });
 }
 
 const char *_TestSerializationSubcmul(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
@@ -1196,12 +1222,14 @@ const char *_TestStringDefault(Tensor dummy, const char *a, const char *b, Tenso
 }
 
 const char *_TestWarnInAutograd(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_test_warn_in_autograd::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_test_warn_in_autograd::call(in(self, "self"))); });
 }
 
 const char *_TestWarnInAutogradOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_test_warn_in_autograd_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_test_warn_in_autograd_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *THNNConv2d(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1255,47 +1283,29 @@ const char *_THNNDifferentiableLSTMCellBackward(Tensor grad_hy, Tensor grad_cy, 
 
 const char *_THNNFusedGRUCell(Tensor input_gates, Tensor hidden_gates, Tensor hx,
     Tensor input_bias, Tensor hidden_bias, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_gru_cell::call(in(input_gates, "input_gates"),
-      in(hidden_gates, "hidden_gates"), in(hx, "hx"), in_opt(input_bias),
-      in_opt(hidden_bias)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input_gates) && unrecorded(hidden_gates) && unrecorded(hx) && unrecorded(input_bias) && unrecorded(hidden_bias)); auto all = at::_ops::_thnn_fused_gru_cell::call(in(input_gates, "input_gates"), in(hidden_gates, "hidden_gates"), in(hx, "hx"), in_opt(input_bias), in_opt(hidden_bias)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_THNNFusedGRUCellBackward(Tensor grad_hy, Tensor workspace, bool has_bias,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_gru_cell_backward::call(in(grad_hy, "grad_hy"),
-      in(workspace, "workspace"), has_bias); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2,
-      std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4,
-      std::move(std::get<4>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_hy) && unrecorded(workspace)); auto all = at::_ops::_thnn_fused_gru_cell_backward::call(in(grad_hy, "grad_hy"), in(workspace, "workspace"), has_bias); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); out(result3, std::move(std::get<3>(all))); out(result4, std::move(std::get<4>(all))); });
 }
 
 const char *_THNNFusedGRUCellBackwardOut(Tensor grad_hy, Tensor workspace, bool has_bias,
     Tensor out0, Tensor out1, Tensor out2, Tensor out3, Tensor out4, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_gru_cell_backward_out::call(in(grad_hy,
-      "grad_hy"), in(workspace, "workspace"), has_bias, in_mut(out0, "out0"), in_mut(out1, "out1"),
-      in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2,
-      std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4,
-      std::get<4>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_hy) && unrecorded(workspace) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2) && unrecorded(out3) && unrecorded(out4), c10::autograd_dispatch_keyset); auto all = at::_ops::_thnn_fused_gru_cell_backward_out::call(in(grad_hy, "grad_hy"), in(workspace, "workspace"), has_bias, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2"), in_mut(out3, "out3"), in_mut(out4, "out4")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); out_same(result3, std::get<3>(all)); out_same(result4, std::get<4>(all)); });
 }
 
 const char *_THNNFusedGRUCellOut(Tensor input_gates, Tensor hidden_gates, Tensor hx,
     Tensor input_bias, Tensor hidden_bias, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_gru_cell_out::call(in(input_gates,
-      "input_gates"), in(hidden_gates, "hidden_gates"), in(hx, "hx"), in_opt(input_bias),
-      in_opt(hidden_bias), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input_gates) && unrecorded(hidden_gates) && unrecorded(hx) && unrecorded(input_bias) && unrecorded(hidden_bias) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_thnn_fused_gru_cell_out::call(in(input_gates, "input_gates"), in(hidden_gates, "hidden_gates"), in(hx, "hx"), in_opt(input_bias), in_opt(hidden_bias), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *_THNNFusedLSTMCell(Tensor input_gates, Tensor hidden_gates, Tensor cx,
     Tensor input_bias, Tensor hidden_bias, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_lstm_cell::call(in(input_gates, "input_gates"),
-      in(hidden_gates, "hidden_gates"), in(cx, "cx"), in_opt(input_bias),
-      in_opt(hidden_bias)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input_gates) && unrecorded(hidden_gates) && unrecorded(cx) && unrecorded(input_bias) && unrecorded(hidden_bias)); auto all = at::_ops::_thnn_fused_lstm_cell::call(in(input_gates, "input_gates"), in(hidden_gates, "hidden_gates"), in(cx, "cx"), in_opt(input_bias), in_opt(hidden_bias)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_THNNFusedLSTMCellBackward(Tensor grad_hy, Tensor grad_cy, Tensor cx, Tensor cy,
@@ -1310,31 +1320,24 @@ const char *_THNNFusedLSTMCellBackward(Tensor grad_hy, Tensor grad_cy, Tensor cx
 
 const char *_THNNFusedLSTMCellBackwardImpl(Tensor grad_hy, Tensor grad_cy, Tensor cx, Tensor cy,
     Tensor workspace, bool has_bias, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_lstm_cell_backward_impl::call(in_opt(grad_hy),
-      in_opt(grad_cy), in(cx, "cx"), in(cy, "cy"), in(workspace, "workspace"),
-      has_bias); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(cx) && unrecorded(cy) && unrecorded(workspace)); auto all = at::_ops::_thnn_fused_lstm_cell_backward_impl::call(in_opt(grad_hy), in_opt(grad_cy), in(cx, "cx"), in(cy, "cy"), in(workspace, "workspace"), has_bias); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_THNNFusedLSTMCellBackwardImplOut(Tensor grad_hy, Tensor grad_cy, Tensor cx, Tensor cy,
     Tensor workspace, bool has_bias, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_lstm_cell_backward_impl_out::call(in_opt(grad_hy), in_opt(grad_cy), in(cx, "cx"), in(cy, "cy"), in(workspace, "workspace"), has_bias, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_hy) && unrecorded(grad_cy) && unrecorded(cx) && unrecorded(cy) && unrecorded(workspace) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_thnn_fused_lstm_cell_backward_impl_out::call(in_opt(grad_hy), in_opt(grad_cy), in(cx, "cx"), in(cy, "cy"), in(workspace, "workspace"), has_bias, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *_THNNFusedLSTMCellOut(Tensor input_gates, Tensor hidden_gates, Tensor cx,
     Tensor input_bias, Tensor hidden_bias, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_thnn_fused_lstm_cell_out::call(in(input_gates,
-      "input_gates"), in(hidden_gates, "hidden_gates"), in(cx, "cx"), in_opt(input_bias),
-      in_opt(hidden_bias), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(input_gates) && unrecorded(hidden_gates) && unrecorded(cx) && unrecorded(input_bias) && unrecorded(hidden_bias) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_thnn_fused_lstm_cell_out::call(in(input_gates, "input_gates"), in(hidden_gates, "hidden_gates"), in(cx, "cx"), in_opt(input_bias), in_opt(hidden_bias), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *Threshold(Tensor self, Scalar threshold, Scalar value, Tensor *result) {
-  return guard([&] { out(result, at::_ops::threshold::call(in(self, "self"), scalar(threshold),
-      scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::threshold::call(in(self, "self"), scalar(threshold), scalar(value))); });
 }
 
 const char *thunk_Threshold(void *p) {
@@ -1346,8 +1349,9 @@ const char *thunk_Threshold(void *p) {
 }
 
 const char *Threshold_(Tensor self, Scalar threshold, Scalar value, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::threshold_::call(in_mut(self, "self"),
-      scalar(threshold), scalar(value))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::threshold_::call(in_mut(self,
+      "self"), scalar(threshold), scalar(value))); });
 }
 
 const char *thunk_Threshold_(void *p) {
@@ -1357,8 +1361,7 @@ const char *thunk_Threshold_(void *p) {
 }
 
 const char *ThresholdBackward(Tensor grad_output, Tensor self, Scalar threshold, Tensor *result) {
-  return guard([&] { out(result, at::_ops::threshold_backward::call(in(grad_output, "grad_output"),
-      in(self, "self"), scalar(threshold))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self)); out(result, at::_ops::threshold_backward::call(in(grad_output, "grad_output"), in(self, "self"), scalar(threshold))); });
 }
 
 const char *thunk_ThresholdBackward(void *p) {
@@ -1371,8 +1374,7 @@ const char *thunk_ThresholdBackward(void *p) {
 
 const char *ThresholdBackwardGradInput(Tensor grad_output, Tensor self, Scalar threshold,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::threshold_backward_grad_input::call(in(grad_output,
-      "grad_output"), in(self, "self"), scalar(threshold), in_mut(grad_input, "grad_input"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(self) && unrecorded(grad_input), c10::autograd_dispatch_keyset); out_same(result, at::_ops::threshold_backward_grad_input::call(in(grad_output, "grad_output"), in(self, "self"), scalar(threshold), in_mut(grad_input, "grad_input"))); });
 }
 
 const char *thunk_ThresholdBackwardGradInput(void *p) {
@@ -1382,8 +1384,9 @@ const char *thunk_ThresholdBackwardGradInput(void *p) {
 }
 
 const char *ThresholdOut(Tensor self, Scalar threshold, Scalar value, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::threshold_out::call(in(self, "self"),
-      scalar(threshold), scalar(value), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::threshold_out::call(in(self,
+      "self"), scalar(threshold), scalar(value), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ThresholdOut(void *p) {
@@ -1407,15 +1410,16 @@ const char *thunk_Tile(void *p) {
 const char *_ToCopy(Tensor self, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, bool non_blocking,
     const MemoryFormat *memory_format_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_copy::call(in(self, "self"), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory), non_blocking,
-      memory_format_opt(memory_format_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_copy::call(in(self, "self"), dtype_opt(dtype_), layout_opt(layout_),
+      device_opt(device_), opt(pin_memory), non_blocking, memory_format_opt(memory_format_))); });
 }
 
 const char *_ToCopyOut(Tensor self, bool non_blocking, const MemoryFormat *memory_format_,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_copy_out::call(in(self, "self"), non_blocking,
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_copy_out::call(in(self,
+      "self"), non_blocking, memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *_ToCPU(const Tensor *tensors, int64_t tensors_len, Tensor **result,
@@ -1441,8 +1445,8 @@ const char *thunk_ToDense(void *p) {
 
 const char *_ToDense(Tensor self, const ScalarType *dtype_, const bool *masked_grad,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_dense::call(in(self, "self"), dtype_opt(dtype_),
-      opt(masked_grad))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_dense::call(in(self, "self"), dtype_opt(dtype_), opt(masked_grad))); });
 }
 
 const char *ToDenseBackward(Tensor grad, Tensor input, const bool *masked_grad, Tensor *result) {
@@ -1460,8 +1464,9 @@ const char *thunk_ToDenseBackward(void *p) {
 
 const char *_ToDenseOut(Tensor self, const ScalarType *dtype_, const bool *masked_grad,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_dense_out::call(in(self, "self"),
-      dtype_opt(dtype_), opt(masked_grad), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_dense_out::call(in(self,
+      "self"), dtype_opt(dtype_), opt(masked_grad), in_mut(out_, "out_"))); });
 }
 
 const char *ToDevice(Tensor self, Device device_, ScalarType dtype_, bool non_blocking, bool copy,
@@ -1495,7 +1500,8 @@ const char *thunk_ToDType(void *p) {
 }
 
 const char *ToMKLDNN(Tensor self, const ScalarType *dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::to_mkldnn::call(in(self, "self"), dtype_opt(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::to_mkldnn::call(in(self, "self"), dtype_opt(dtype_))); });
 }
 
 const char *thunk_ToMKLDNN(void *p) {
@@ -1520,8 +1526,9 @@ const char *thunk_ToMKLDNNBackward(void *p) {
 }
 
 const char *ToMKLDNNOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::to_mkldnn_out::call(in(self, "self"),
-      dtype_opt(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::to_mkldnn_out::call(in(self,
+      "self"), dtype_opt(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ToMKLDNNOut(void *p) {
@@ -1566,8 +1573,9 @@ const char *thunk_ToOther(void *p) {
 
 const char *ToPaddedTensor(Tensor self, double padding, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::to_padded_tensor::call(in(self, "self"), padding,
-      symints_opt(output_size, output_size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::to_padded_tensor::call(in(self, "self"), padding, symints_opt(output_size,
+      output_size_len))); });
 }
 
 const char *thunk_ToPaddedTensor(void *p) {
@@ -1581,8 +1589,10 @@ const char *thunk_ToPaddedTensor(void *p) {
 
 const char *ToPaddedTensorOut(Tensor self, double padding, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::to_padded_tensor_out::call(in(self, "self"), padding,
-      symints_opt(output_size, output_size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::to_padded_tensor_out::call(in(self, "self"), padding, symints_opt(output_size,
+      output_size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ToPaddedTensorOut(void *p) {
@@ -1593,9 +1603,7 @@ const char *thunk_ToPaddedTensorOut(void *p) {
 
 const char *TopK(Tensor self, int64_t k, int64_t dim, bool largest, bool sorted, Tensor *values,
     Tensor *indices) {
-  return guard([&] { auto all = at::_ops::topk::call(in(self, "self"), c10::SymInt(k), dim, largest,
-      sorted); out(values, std::move(std::get<0>(all))); out(indices,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::topk::call(in(self, "self"), c10::SymInt(k), dim, largest, sorted); out(values, std::move(std::get<0>(all))); out(indices, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_TopK(void *p) {
@@ -1610,10 +1618,7 @@ const char *thunk_TopK(void *p) {
 
 const char *TopKValues(Tensor self, int64_t k, int64_t dim, bool largest, bool sorted,
     Tensor values, Tensor indices, Tensor *values_result, Tensor *indices_result) {
-  return guard([&] { auto all = at::_ops::topk_values::call(in(self, "self"), c10::SymInt(k), dim,
-      largest, sorted, in_mut(values, "values"), in_mut(indices,
-      "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result,
-      std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(values) && unrecorded(indices), c10::autograd_dispatch_keyset); auto all = at::_ops::topk_values::call(in(self, "self"), c10::SymInt(k), dim, largest, sorted, in_mut(values, "values"), in_mut(indices, "indices")); out_same(values_result, std::get<0>(all)); out_same(indices_result, std::get<1>(all)); });
 }
 
 const char *thunk_TopKValues(void *p) {
@@ -1640,8 +1645,9 @@ const char *thunk_ToSparse(void *p) {
 
 const char *_ToSparse(Tensor self, const Layout *layout_, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_sparse::call(in(self, "self"), layout_opt(layout_),
-      ints_opt(blocksize, blocksize_len), opt(dense_dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_sparse::call(in(self, "self"), layout_opt(layout_), ints_opt(blocksize,
+      blocksize_len), opt(dense_dim))); });
 }
 
 const char *ToSparseBSC(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
@@ -1661,14 +1667,16 @@ const char *thunk_ToSparseBSC(void *p) {
 
 const char *_ToSparseBSC(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_sparse_bsc::call(in(self, "self"), ints(blocksize,
-      blocksize_len), opt(dense_dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_sparse_bsc::call(in(self, "self"), ints(blocksize, blocksize_len),
+      opt(dense_dim))); });
 }
 
 const char *_ToSparseBSCOut(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_sparse_bsc_out::call(in(self, "self"),
-      ints(blocksize, blocksize_len), opt(dense_dim), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_sparse_bsc_out::call(in(self,
+      "self"), ints(blocksize, blocksize_len), opt(dense_dim), in_mut(out_, "out_"))); });
 }
 
 const char *ToSparseBSR(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
@@ -1688,14 +1696,16 @@ const char *thunk_ToSparseBSR(void *p) {
 
 const char *_ToSparseBSR(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_sparse_bsr::call(in(self, "self"), ints(blocksize,
-      blocksize_len), opt(dense_dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_sparse_bsr::call(in(self, "self"), ints(blocksize, blocksize_len),
+      opt(dense_dim))); });
 }
 
 const char *_ToSparseBSROut(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_sparse_bsr_out::call(in(self, "self"),
-      ints(blocksize, blocksize_len), opt(dense_dim), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_sparse_bsr_out::call(in(self,
+      "self"), ints(blocksize, blocksize_len), opt(dense_dim), in_mut(out_, "out_"))); });
 }
 
 const char *ToSparseCSC(Tensor self, const int64_t *dense_dim, Tensor *result) {
@@ -1711,13 +1721,14 @@ const char *thunk_ToSparseCSC(void *p) {
 }
 
 const char *_ToSparseCSC(Tensor self, const int64_t *dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_sparse_csc::call(in(self, "self"),
-      opt(dense_dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_sparse_csc::call(in(self, "self"), opt(dense_dim))); });
 }
 
 const char *_ToSparseCSCOut(Tensor self, const int64_t *dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_sparse_csc_out::call(in(self, "self"),
-      opt(dense_dim), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_sparse_csc_out::call(in(self,
+      "self"), opt(dense_dim), in_mut(out_, "out_"))); });
 }
 
 const char *ToSparseCSR(Tensor self, const int64_t *dense_dim, Tensor *result) {
@@ -1733,26 +1744,26 @@ const char *thunk_ToSparseCSR(void *p) {
 }
 
 const char *_ToSparseCSR(Tensor self, const int64_t *dense_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_sparse_csr::call(in(self, "self"),
-      opt(dense_dim))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_sparse_csr::call(in(self, "self"), opt(dense_dim))); });
 }
 
 const char *_ToSparseCSROut(Tensor self, const int64_t *dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_sparse_csr_out::call(in(self, "self"),
-      opt(dense_dim), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_sparse_csr_out::call(in(self,
+      "self"), opt(dense_dim), in_mut(out_, "out_"))); });
 }
 
 const char *_ToSparseOut(Tensor self, const Layout *layout_, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_sparse_out::call(in(self, "self"),
-      layout_opt(layout_), ints_opt(blocksize, blocksize_len), opt(dense_dim), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_to_sparse_out::call(in(self,
+      "self"), layout_opt(layout_), ints_opt(blocksize, blocksize_len), opt(dense_dim),
+      in_mut(out_, "out_"))); });
 }
 
 const char *_ToSparseSemiStructured(Tensor dense, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_to_sparse_semi_structured::call(in(dense,
-      "dense")); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(dense)); auto all = at::_ops::_to_sparse_semi_structured::call(in(dense, "dense")); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *ToSparseSparseDim(Tensor self, int64_t sparse_dim, Tensor *result) {
@@ -1769,17 +1780,20 @@ const char *thunk_ToSparseSparseDim(void *p) {
 }
 
 const char *_ToSparseSparseDim(Tensor self, int64_t sparse_dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_to_sparse_sparse_dim::call(in(self, "self"),
-      sparse_dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_to_sparse_sparse_dim::call(in(self, "self"), sparse_dim)); });
 }
 
 const char *_ToSparseSparseDimOut(Tensor self, int64_t sparse_dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_to_sparse_sparse_dim_out::call(in(self, "self"),
-      sparse_dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_to_sparse_sparse_dim_out::call(in(self, "self"), sparse_dim, in_mut(out_,
+      "out_"))); });
 }
 
 const char *Trace(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::trace::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::trace::call(in(self, "self"))); });
 }
 
 const char *thunk_Trace(void *p) {
@@ -1804,8 +1818,9 @@ const char *thunk_TraceBackward(void *p) {
 }
 
 const char *TraceOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::trace_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::trace_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TraceOut(void *p) {
@@ -1816,17 +1831,12 @@ const char *thunk_TraceOut(void *p) {
 
 const char *_TransformBiasRescaleQKV(Tensor qkv, Tensor qkv_bias, int64_t num_heads,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_transform_bias_rescale_qkv::call(in(qkv, "qkv"),
-      in(qkv_bias, "qkv_bias"), num_heads); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(qkv) && unrecorded(qkv_bias)); auto all = at::_ops::_transform_bias_rescale_qkv::call(in(qkv, "qkv"), in(qkv_bias, "qkv_bias"), num_heads); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_TransformBiasRescaleQKVOut(Tensor qkv, Tensor qkv_bias, int64_t num_heads,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_transform_bias_rescale_qkv_out::call(in(qkv, "qkv"),
-      in(qkv_bias, "qkv_bias"), num_heads, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(qkv) && unrecorded(qkv_bias) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_transform_bias_rescale_qkv_out::call(in(qkv, "qkv"), in(qkv_bias, "qkv_bias"), num_heads, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *_TransformerEncoderLayerFwd(Tensor src, int64_t embed_dim, int64_t num_heads,
@@ -1834,13 +1844,7 @@ const char *_TransformerEncoderLayerFwd(Tensor src, int64_t embed_dim, int64_t n
     bool norm_first, double eps, Tensor norm_weight_1, Tensor norm_bias_1, Tensor norm_weight_2,
     Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor ffn_weight_2,
     Tensor ffn_bias_2, Tensor mask, const int64_t *mask_type, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_transformer_encoder_layer_fwd::call(in(src, "src"),
-      embed_dim, num_heads, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight,
-      "proj_weight"), in(proj_bias, "proj_bias"), use_gelu, norm_first, eps, in(norm_weight_1,
-      "norm_weight_1"), in(norm_bias_1, "norm_bias_1"), in(norm_weight_2, "norm_weight_2"),
-      in(norm_bias_2, "norm_bias_2"), in(ffn_weight_1, "ffn_weight_1"), in(ffn_bias_1,
-      "ffn_bias_1"), in(ffn_weight_2, "ffn_weight_2"), in(ffn_bias_2, "ffn_bias_2"), in_opt(mask),
-      opt(mask_type))); });
+  return guard([&] { const BelowAutograd below(unrecorded(src) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(norm_weight_1) && unrecorded(norm_bias_1) && unrecorded(norm_weight_2) && unrecorded(norm_bias_2) && unrecorded(ffn_weight_1) && unrecorded(ffn_bias_1) && unrecorded(ffn_weight_2) && unrecorded(ffn_bias_2) && unrecorded(mask)); out(result, at::_ops::_transformer_encoder_layer_fwd::call(in(src, "src"), embed_dim, num_heads, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), use_gelu, norm_first, eps, in(norm_weight_1, "norm_weight_1"), in(norm_bias_1, "norm_bias_1"), in(norm_weight_2, "norm_weight_2"), in(norm_bias_2, "norm_bias_2"), in(ffn_weight_1, "ffn_weight_1"), in(ffn_bias_1, "ffn_bias_1"), in(ffn_weight_2, "ffn_weight_2"), in(ffn_bias_2, "ffn_bias_2"), in_opt(mask), opt(mask_type))); });
 }
 
 const char *_TransformerEncoderLayerFwdOut(Tensor src, int64_t embed_dim, int64_t num_heads,
@@ -1848,17 +1852,13 @@ const char *_TransformerEncoderLayerFwdOut(Tensor src, int64_t embed_dim, int64_
     bool norm_first, double eps, Tensor norm_weight_1, Tensor norm_bias_1, Tensor norm_weight_2,
     Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor ffn_weight_2,
     Tensor ffn_bias_2, Tensor mask, const int64_t *mask_type, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_transformer_encoder_layer_fwd_out::call(in(src,
-      "src"), embed_dim, num_heads, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"),
-      in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), use_gelu, norm_first, eps,
-      in(norm_weight_1, "norm_weight_1"), in(norm_bias_1, "norm_bias_1"), in(norm_weight_2,
-      "norm_weight_2"), in(norm_bias_2, "norm_bias_2"), in(ffn_weight_1, "ffn_weight_1"),
-      in(ffn_bias_1, "ffn_bias_1"), in(ffn_weight_2, "ffn_weight_2"), in(ffn_bias_2, "ffn_bias_2"),
-      in_opt(mask), opt(mask_type), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(src) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(norm_weight_1) && unrecorded(norm_bias_1) && unrecorded(norm_weight_2) && unrecorded(norm_bias_2) && unrecorded(ffn_weight_1) && unrecorded(ffn_bias_1) && unrecorded(ffn_weight_2) && unrecorded(ffn_bias_2) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_transformer_encoder_layer_fwd_out::call(in(src, "src"), embed_dim, num_heads, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), use_gelu, norm_first, eps, in(norm_weight_1, "norm_weight_1"), in(norm_bias_1, "norm_bias_1"), in(norm_weight_2, "norm_weight_2"), in(norm_bias_2, "norm_bias_2"), in(ffn_weight_1, "ffn_weight_1"), in(ffn_bias_1, "ffn_bias_1"), in(ffn_weight_2, "ffn_weight_2"), in(ffn_bias_2, "ffn_bias_2"), in_opt(mask), opt(mask_type), in_mut(out_, "out_"))); });
 }
 
 const char *Transpose(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
-  return guard([&] { out(result, at::_ops::transpose_int::call(in(self, "self"), dim0, dim1)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::transpose_int::call(in(self, "self"),
+      dim0, dim1)); });
 }
 
 const char *thunk_Transpose(void *p) {
@@ -1870,7 +1870,8 @@ const char *thunk_Transpose(void *p) {
 }
 
 const char *Transpose2D(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::t::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::t::call(in(self, "self"))); });
 }
 
 const char *thunk_Transpose2D(void *p) {
@@ -1882,8 +1883,9 @@ const char *thunk_Transpose2D(void *p) {
 }
 
 const char *Transpose_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::transpose_::call(in_mut(self, "self"), dim0,
-      dim1)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::transpose_::call(in_mut(self,
+      "self"), dim0, dim1)); });
 }
 
 const char *thunk_Transpose_(void *p) {
@@ -1893,8 +1895,8 @@ const char *thunk_Transpose_(void *p) {
 }
 
 const char *TransposeCopy(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
-  return guard([&] { out(result, at::_ops::transpose_copy_int::call(in(self, "self"), dim0,
-      dim1)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::transpose_copy_int::call(in(self, "self"), dim0, dim1)); });
 }
 
 const char *thunk_TransposeCopy(void *p) {
@@ -1906,8 +1908,10 @@ const char *thunk_TransposeCopy(void *p) {
 }
 
 const char *TransposeCopyOut(Tensor self, int64_t dim0, int64_t dim1, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::transpose_copy_int_out::call(in(self, "self"), dim0,
-      dim1, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::transpose_copy_int_out::call(in(self, "self"), dim0, dim1, in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_TransposeCopyOut(void *p) {
@@ -1966,9 +1970,7 @@ const char *thunk_TrapzDx(void *p) {
 
 const char *TriangularSolve(Tensor self, Tensor A, bool upper, bool transpose, bool unitriangular,
     Tensor *solution, Tensor *cloned_coefficient) {
-  return guard([&] { auto all = at::_ops::triangular_solve::call(in(self, "self"), in(A, "A"), upper,
-      transpose, unitriangular); out(solution,
-      std::move(std::get<0>(all))); out(cloned_coefficient, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(A)); auto all = at::_ops::triangular_solve::call(in(self, "self"), in(A, "A"), upper, transpose, unitriangular); out(solution, std::move(std::get<0>(all))); out(cloned_coefficient, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_TriangularSolve(void *p) {
@@ -1983,9 +1985,7 @@ const char *thunk_TriangularSolve(void *p) {
 
 const char *TriangularSolveX(Tensor self, Tensor A, bool upper, bool transpose, bool unitriangular,
     Tensor X, Tensor M, Tensor *solution, Tensor *cloned_coefficient) {
-  return guard([&] { auto all = at::_ops::triangular_solve_X::call(in(self, "self"), in(A, "A"),
-      upper, transpose, unitriangular, in_mut(X, "X"), in_mut(M, "M")); out_same(solution,
-      std::get<0>(all)); out_same(cloned_coefficient, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(A) && unrecorded(X) && unrecorded(M), c10::autograd_dispatch_keyset); auto all = at::_ops::triangular_solve_X::call(in(self, "self"), in(A, "A"), upper, transpose, unitriangular, in_mut(X, "X"), in_mut(M, "M")); out_same(solution, std::get<0>(all)); out_same(cloned_coefficient, std::get<1>(all)); });
 }
 
 const char *thunk_TriangularSolveX(void *p) {
@@ -1996,7 +1996,8 @@ const char *thunk_TriangularSolveX(void *p) {
 }
 
 const char *Tril(Tensor self, int64_t diagonal, Tensor *result) {
-  return guard([&] { out(result, at::_ops::tril::call(in(self, "self"), c10::SymInt(diagonal))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::tril::call(in(self, "self"), c10::SymInt(diagonal))); });
 }
 
 const char *thunk_Tril(void *p) {
@@ -2008,7 +2009,8 @@ const char *thunk_Tril(void *p) {
 }
 
 const char *Tril_(Tensor self, int64_t diagonal, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tril_::call(in_mut(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tril_::call(in_mut(self, "self"),
       c10::SymInt(diagonal))); });
 }
 
@@ -2020,8 +2022,9 @@ const char *thunk_Tril_(void *p) {
 
 const char *TrilIndices(int64_t row, int64_t col, int64_t offset, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::tril_indices::call(row, col, offset, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::tril_indices::call(row,
+      col, offset, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_TrilIndices(void *p) {
@@ -2036,8 +2039,9 @@ const char *thunk_TrilIndices(void *p) {
 }
 
 const char *TrilIndicesOut(int64_t row, int64_t col, int64_t offset, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tril_indices_out::call(row, col, offset, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tril_indices_out::call(row, col,
+      offset, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TrilIndicesOut(void *p) {
@@ -2050,22 +2054,19 @@ const char *_Trilinear(Tensor i1, Tensor i2, Tensor i3, const int64_t *expand1,
     int64_t expand1_len, const int64_t *expand2, int64_t expand2_len, const int64_t *expand3,
     int64_t expand3_len, const int64_t *sumdim, int64_t sumdim_len, int64_t unroll_dim,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_trilinear::call(in(i1, "i1"), in(i2, "i2"), in(i3, "i3"),
-      ints(expand1, expand1_len), ints(expand2, expand2_len), ints(expand3, expand3_len),
-      ints(sumdim, sumdim_len), unroll_dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(i1) && unrecorded(i2) && unrecorded(i3)); out(result, at::_ops::_trilinear::call(in(i1, "i1"), in(i2, "i2"), in(i3, "i3"), ints(expand1, expand1_len), ints(expand2, expand2_len), ints(expand3, expand3_len), ints(sumdim, sumdim_len), unroll_dim)); });
 }
 
 const char *_TrilinearOut(Tensor i1, Tensor i2, Tensor i3, const int64_t *expand1,
     int64_t expand1_len, const int64_t *expand2, int64_t expand2_len, const int64_t *expand3,
     int64_t expand3_len, const int64_t *sumdim, int64_t sumdim_len, int64_t unroll_dim,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_trilinear_out::call(in(i1, "i1"), in(i2, "i2"),
-      in(i3, "i3"), ints(expand1, expand1_len), ints(expand2, expand2_len), ints(expand3,
-      expand3_len), ints(sumdim, sumdim_len), unroll_dim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(i1) && unrecorded(i2) && unrecorded(i3) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_trilinear_out::call(in(i1, "i1"), in(i2, "i2"), in(i3, "i3"), ints(expand1, expand1_len), ints(expand2, expand2_len), ints(expand3, expand3_len), ints(sumdim, sumdim_len), unroll_dim, in_mut(out_, "out_"))); });
 }
 
 const char *TrilOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::tril_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::tril_out::call(in(self, "self"),
       c10::SymInt(diagonal), in_mut(out_, "out_"))); });
 }
 
@@ -2093,35 +2094,28 @@ const char *thunk_TripletMarginLoss(void *p) {
 const char *_TritonMultiHeadAttention(Tensor query, Tensor key, Tensor value, int64_t embed_dim,
     int64_t num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias,
     Tensor mask, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_triton_multi_head_attention::call(in(query, "query"),
-      in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"),
-      in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"),
-      in_opt(mask))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(mask)); out(result, at::_ops::_triton_multi_head_attention::call(in(query, "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), in_opt(mask))); });
 }
 
 const char *_TritonMultiHeadAttentionOut(Tensor query, Tensor key, Tensor value, int64_t embed_dim,
     int64_t num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias,
     Tensor mask, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_triton_multi_head_attention_out::call(in(query,
-      "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight,
-      "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias,
-      "proj_bias"), in_opt(mask), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_triton_multi_head_attention_out::call(in(query, "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), in_opt(mask), in_mut(out_, "out_"))); });
 }
 
 const char *_TritonScaledDotAttention(Tensor q, Tensor k, Tensor v, double dropout_p,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_triton_scaled_dot_attention::call(in(q, "q"), in(k, "k"),
-      in(v, "v"), dropout_p)); });
+  return guard([&] { const BelowAutograd below(unrecorded(q) && unrecorded(k) && unrecorded(v)); out(result, at::_ops::_triton_scaled_dot_attention::call(in(q, "q"), in(k, "k"), in(v, "v"), dropout_p)); });
 }
 
 const char *_TritonScaledDotAttentionOut(Tensor q, Tensor k, Tensor v, double dropout_p,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_triton_scaled_dot_attention_out::call(in(q, "q"),
-      in(k, "k"), in(v, "v"), dropout_p, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(q) && unrecorded(k) && unrecorded(v) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_triton_scaled_dot_attention_out::call(in(q, "q"), in(k, "k"), in(v, "v"), dropout_p, in_mut(out_, "out_"))); });
 }
 
 const char *Triu(Tensor self, int64_t diagonal, Tensor *result) {
-  return guard([&] { out(result, at::_ops::triu::call(in(self, "self"), c10::SymInt(diagonal))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::triu::call(in(self, "self"), c10::SymInt(diagonal))); });
 }
 
 const char *thunk_Triu(void *p) {
@@ -2133,7 +2127,8 @@ const char *thunk_Triu(void *p) {
 }
 
 const char *Triu_(Tensor self, int64_t diagonal, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::triu_::call(in_mut(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::triu_::call(in_mut(self, "self"),
       c10::SymInt(diagonal))); });
 }
 
@@ -2145,8 +2140,9 @@ const char *thunk_Triu_(void *p) {
 
 const char *TriuIndices(int64_t row, int64_t col, int64_t offset, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::triu_indices::call(row, col, offset, dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::triu_indices::call(row,
+      col, offset, dtype_opt(dtype_), layout_opt(layout_), device_opt(device_),
+      opt(pin_memory))); });
 }
 
 const char *thunk_TriuIndices(void *p) {
@@ -2161,8 +2157,9 @@ const char *thunk_TriuIndices(void *p) {
 }
 
 const char *TriuIndicesOut(int64_t row, int64_t col, int64_t offset, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::triu_indices_out::call(row, col, offset, in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::triu_indices_out::call(row, col,
+      offset, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TriuIndicesOut(void *p) {
@@ -2172,7 +2169,8 @@ const char *thunk_TriuIndicesOut(void *p) {
 }
 
 const char *TriuOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::triu_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::triu_out::call(in(self, "self"),
       c10::SymInt(diagonal), in_mut(out_, "out_"))); });
 }
 
@@ -2242,7 +2240,8 @@ const char *thunk_TrueDivideScalar_(void *p) {
 }
 
 const char *Trunc(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::trunc::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::trunc::call(in(self, "self"))); });
 }
 
 const char *thunk_Trunc(void *p) {
@@ -2254,7 +2253,9 @@ const char *thunk_Trunc(void *p) {
 }
 
 const char *Trunc_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::trunc_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::trunc_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Trunc_(void *p) {
@@ -2264,8 +2265,9 @@ const char *thunk_Trunc_(void *p) {
 }
 
 const char *TruncOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::trunc_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::trunc_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_TruncOut(void *p) {
@@ -2287,8 +2289,9 @@ const char *thunk_TypeAs(void *p) {
 }
 
 const char *Unbind(Tensor self, int64_t dim, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::unbind_int::call(in(self, "self"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_list(result, result_len,
+      at::_ops::unbind_int::call(in(self, "self"), dim)); });
 }
 
 const char *thunk_Unbind(void *p) {
@@ -2302,8 +2305,8 @@ const char *thunk_Unbind(void *p) {
 }
 
 const char *UnbindCopy(Tensor self, int64_t dim, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::unbind_copy_int::call(in(self, "self"),
-      dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out_list(result, result_len,
+      at::_ops::unbind_copy_int::call(in(self, "self"), dim)); });
 }
 
 const char *thunk_UnbindCopy(void *p) {
@@ -2317,8 +2320,9 @@ const char *thunk_UnbindCopy(void *p) {
 }
 
 const char *UnbindCopyOut(Tensor self, int64_t dim, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::unbind_copy_int_out::call(in(self, "self"), dim, in_list(out_,
-      out__len, "out_")); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::unbind_copy_int_out::call(in(self, "self"), dim,
+      in_list(out_, out__len, "out_")); });
 }
 
 const char *thunk_UnbindCopyOut(void *p) {
@@ -2359,7 +2363,9 @@ const char *thunk_UnflattenDenseTensors(void *p) {
 }
 
 const char *Unfold(Tensor self, int64_t dimension, int64_t size, int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::unfold::call(in(self, "self"), dimension, size, step)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::unfold::call(in(self, "self"),
+      dimension, size, step)); });
 }
 
 const char *thunk_Unfold(void *p) {
@@ -2372,8 +2378,9 @@ const char *thunk_Unfold(void *p) {
 
 const char *UnfoldBackward(Tensor grad_in, const int64_t *input_sizes, int64_t input_sizes_len,
     int64_t dim, int64_t size, int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::unfold_backward::call(in(grad_in, "grad_in"),
-      symints(input_sizes, input_sizes_len), dim, size, step)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_in)); out(result,
+      at::_ops::unfold_backward::call(in(grad_in, "grad_in"), symints(input_sizes,
+      input_sizes_len), dim, size, step)); });
 }
 
 const char *thunk_UnfoldBackward(void *p) {
@@ -2387,8 +2394,10 @@ const char *thunk_UnfoldBackward(void *p) {
 
 const char *UnfoldBackwardOut(Tensor grad_in, const int64_t *input_sizes, int64_t input_sizes_len,
     int64_t dim, int64_t size, int64_t step, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::unfold_backward_out::call(in(grad_in, "grad_in"),
-      symints(input_sizes, input_sizes_len), dim, size, step, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_in) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::unfold_backward_out::call(in(grad_in, "grad_in"), symints(input_sizes,
+      input_sizes_len), dim, size, step, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UnfoldBackwardOut(void *p) {
@@ -2399,8 +2408,8 @@ const char *thunk_UnfoldBackwardOut(void *p) {
 }
 
 const char *UnfoldCopy(Tensor self, int64_t dimension, int64_t size, int64_t step, Tensor *result) {
-  return guard([&] { out(result, at::_ops::unfold_copy::call(in(self, "self"), dimension, size,
-      step)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::unfold_copy::call(in(self, "self"), dimension, size, step)); });
 }
 
 const char *thunk_UnfoldCopy(void *p) {
@@ -2413,8 +2422,9 @@ const char *thunk_UnfoldCopy(void *p) {
 
 const char *UnfoldCopyOut(Tensor self, int64_t dimension, int64_t size, int64_t step, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::unfold_copy_out::call(in(self, "self"), dimension,
-      size, step, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::unfold_copy_out::call(in(self,
+      "self"), dimension, size, step, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UnfoldCopyOut(void *p) {
@@ -2424,8 +2434,8 @@ const char *thunk_UnfoldCopyOut(void *p) {
 }
 
 const char *Uniform(Tensor self, double from, double to, Generator generator, Tensor *result) {
-  return guard([&] { out(result, at::_ops::uniform::call(in(self, "self"), from, to,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::uniform::call(in(self, "self"), from, to, generator_opt(generator))); });
 }
 
 const char *thunk_Uniform(void *p) {
@@ -2437,8 +2447,9 @@ const char *thunk_Uniform(void *p) {
 }
 
 const char *Uniform_(Tensor self, double from, double to, Generator generator, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::uniform_::call(in_mut(self, "self"), from, to,
-      generator_opt(generator))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::uniform_::call(in_mut(self,
+      "self"), from, to, generator_opt(generator))); });
 }
 
 const char *thunk_Uniform_(void *p) {
@@ -2449,8 +2460,9 @@ const char *thunk_Uniform_(void *p) {
 
 const char *UniformOut(Tensor self, double from, double to, Generator generator, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::uniform_out::call(in(self, "self"), from, to,
-      generator_opt(generator), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::uniform_out::call(in(self,
+      "self"), from, to, generator_opt(generator), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UniformOut(void *p) {
@@ -2461,31 +2473,22 @@ const char *thunk_UniformOut(void *p) {
 
 const char *_Unique(Tensor self, bool sorted, bool return_inverse, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_unique::call(in(self, "self"), sorted,
-      return_inverse); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::_unique::call(in(self, "self"), sorted, return_inverse); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_Unique2(Tensor self, bool sorted, bool return_inverse, bool return_counts,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_unique2::call(in(self, "self"), sorted, return_inverse,
-      return_counts); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::_unique2::call(in(self, "self"), sorted, return_inverse, return_counts); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *_Unique2Out(Tensor self, bool sorted, bool return_inverse, bool return_counts,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::_unique2_out::call(in(self, "self"), sorted,
-      return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_unique2_out::call(in(self, "self"), sorted, return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *UniqueConsecutive(Tensor self, bool return_inverse, bool return_counts,
     const int64_t *dim, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::unique_consecutive::call(in(self, "self"), return_inverse,
-      return_counts, opt(dim)); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::unique_consecutive::call(in(self, "self"), return_inverse, return_counts, opt(dim)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_UniqueConsecutive(void *p) {
@@ -2502,10 +2505,7 @@ const char *thunk_UniqueConsecutive(void *p) {
 const char *UniqueConsecutiveOut(Tensor self, bool return_inverse, bool return_counts,
     const int64_t *dim, Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1,
     Tensor *result2) {
-  return guard([&] { auto all = at::_ops::unique_consecutive_out::call(in(self, "self"),
-      return_inverse, return_counts, opt(dim), in_mut(out0, "out0"), in_mut(out1, "out1"),
-      in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::unique_consecutive_out::call(in(self, "self"), return_inverse, return_counts, opt(dim), in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_UniqueConsecutiveOut(void *p) {
@@ -2517,9 +2517,7 @@ const char *thunk_UniqueConsecutiveOut(void *p) {
 
 const char *UniqueDim(Tensor self, int64_t dim, bool sorted, bool return_inverse,
     bool return_counts, Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::unique_dim::call(in(self, "self"), dim, sorted,
-      return_inverse, return_counts); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::unique_dim::call(in(self, "self"), dim, sorted, return_inverse, return_counts); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_UniqueDim(void *p) {
@@ -2535,9 +2533,7 @@ const char *thunk_UniqueDim(void *p) {
 
 const char *UniqueDimConsecutive(Tensor self, int64_t dim, bool return_inverse, bool return_counts,
     Tensor *result0, Tensor *result1, Tensor *result2) {
-  return guard([&] { auto all = at::_ops::unique_dim_consecutive::call(in(self, "self"), dim,
-      return_inverse, return_counts); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::unique_dim_consecutive::call(in(self, "self"), dim, return_inverse, return_counts); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
 const char *thunk_UniqueDimConsecutive(void *p) {
@@ -2554,10 +2550,7 @@ const char *thunk_UniqueDimConsecutive(void *p) {
 const char *UniqueDimConsecutiveOut(Tensor self, int64_t dim, bool return_inverse,
     bool return_counts, Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1,
     Tensor *result2) {
-  return guard([&] { auto all = at::_ops::unique_dim_consecutive_out::call(in(self, "self"), dim,
-      return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::unique_dim_consecutive_out::call(in(self, "self"), dim, return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_UniqueDimConsecutiveOut(void *p) {
@@ -2570,10 +2563,7 @@ const char *thunk_UniqueDimConsecutiveOut(void *p) {
 const char *UniqueDimOut(Tensor self, int64_t dim, bool sorted, bool return_inverse,
     bool return_counts, Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1,
     Tensor *result2) {
-  return guard([&] { auto all = at::_ops::unique_dim_out::call(in(self, "self"), dim, sorted,
-      return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2,
-      "out2")); out_same(result0, std::get<0>(all)); out_same(result1,
-      std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::unique_dim_out::call(in(self, "self"), dim, sorted, return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
 }
 
 const char *thunk_UniqueDimOut(void *p) {
@@ -2585,9 +2575,7 @@ const char *thunk_UniqueDimOut(void *p) {
 
 const char *_UniqueOut(Tensor self, bool sorted, bool return_inverse, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_unique_out::call(in(self, "self"), sorted, return_inverse,
-      in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_unique_out::call(in(self, "self"), sorted, return_inverse, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *_UnpackDual(Tensor dual, int64_t level, Tensor *primal, Tensor *tangent) {
@@ -2613,32 +2601,32 @@ const char *thunk_UnsafeChunk(void *p) {
 
 const char *_UnsafeIndexPut(Tensor self, const Tensor *indices, int64_t indices_len, Tensor values,
     bool accumulate, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_unsafe_index_put::call(in(self, "self"),
-      in_opt_list(indices, indices_len), in(values, "values"), accumulate)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len) && unrecorded(values)); out(result, at::_ops::_unsafe_index_put::call(in(self,
+      "self"), in_opt_list(indices, indices_len), in(values, "values"), accumulate)); });
 }
 
 const char *_UnsafeIndexTensor(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_unsafe_index_Tensor::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(indices,
+      indices_len)); out(result, at::_ops::_unsafe_index_Tensor::call(in(self, "self"),
       in_opt_list(indices, indices_len))); });
 }
 
 const char *_UnsafeMaskedIndex(Tensor self, Tensor mask, const Tensor *indices,
     int64_t indices_len, Scalar fill, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_unsafe_masked_index::call(in(self, "self"), in(mask,
-      "mask"), in_opt_list(indices, indices_len), scalar(fill))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(indices, indices_len)); out(result, at::_ops::_unsafe_masked_index::call(in(self, "self"), in(mask, "mask"), in_opt_list(indices, indices_len), scalar(fill))); });
 }
 
 const char *_UnsafeMaskedIndexPutAccumulate(Tensor self, Tensor mask, const Tensor *indices,
     int64_t indices_len, Tensor values, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_unsafe_masked_index_put_accumulate::call(in(self,
-      "self"), in(mask, "mask"), in_opt_list(indices, indices_len), in(values, "values"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mask) && unrecorded(indices, indices_len) && unrecorded(values)); out(result, at::_ops::_unsafe_masked_index_put_accumulate::call(in(self, "self"), in(mask, "mask"), in_opt_list(indices, indices_len), in(values, "values"))); });
 }
 
 const char *UnsafeSplit(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
     int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::unsafe_split_Tensor::call(in(self,
-      "self"), c10::SymInt(split_size), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out_list(result, result_len,
+      at::_ops::unsafe_split_Tensor::call(in(self, "self"), c10::SymInt(split_size), dim)); });
 }
 
 const char *thunk_UnsafeSplit(void *p) {
@@ -2653,7 +2641,8 @@ const char *thunk_UnsafeSplit(void *p) {
 
 const char *UnsafeSplitOut(Tensor self, int64_t split_size, int64_t dim, const Tensor *out_,
     int64_t out__len) {
-  return guard([&] { at::_ops::unsafe_split_Tensor_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::unsafe_split_Tensor_out::call(in(self, "self"),
       c10::SymInt(split_size), dim, in_list(out_, out__len, "out_")); });
 }
 
@@ -2665,8 +2654,9 @@ const char *thunk_UnsafeSplitOut(void *p) {
 
 const char *UnsafeSplitWithSizes(Tensor self, const int64_t *split_sizes, int64_t split_sizes_len,
     int64_t dim, Tensor **result, int64_t *result_len) {
-  return guard([&] { out_list(result, result_len, at::_ops::unsafe_split_with_sizes::call(in(self,
-      "self"), symints(split_sizes, split_sizes_len), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out_list(result, result_len,
+      at::_ops::unsafe_split_with_sizes::call(in(self, "self"), symints(split_sizes,
+      split_sizes_len), dim)); });
 }
 
 const char *thunk_UnsafeSplitWithSizes(void *p) {
@@ -2682,7 +2672,8 @@ const char *thunk_UnsafeSplitWithSizes(void *p) {
 
 const char *UnsafeSplitWithSizesOut(Tensor self, const int64_t *split_sizes,
     int64_t split_sizes_len, int64_t dim, const Tensor *out_, int64_t out__len) {
-  return guard([&] { at::_ops::unsafe_split_with_sizes_out::call(in(self, "self"),
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_, out__len),
+      c10::autograd_dispatch_keyset); at::_ops::unsafe_split_with_sizes_out::call(in(self, "self"),
       symints(split_sizes, split_sizes_len), dim, in_list(out_, out__len, "out_")); });
 }
 
@@ -2694,18 +2685,21 @@ const char *thunk_UnsafeSplitWithSizesOut(void *p) {
 }
 
 const char *_UnsafeView(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_unsafe_view::call(in(self, "self"), symints(size,
-      size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_unsafe_view::call(in(self, "self"), symints(size, size_len))); });
 }
 
 const char *_UnsafeViewOut(Tensor self, const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_unsafe_view_out::call(in(self, "self"),
-      symints(size, size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_unsafe_view_out::call(in(self,
+      "self"), symints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *Unsqueeze(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::unsqueeze::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::unsqueeze::call(in(self, "self"),
+      dim)); });
 }
 
 const char *thunk_Unsqueeze(void *p) {
@@ -2717,7 +2711,9 @@ const char *thunk_Unsqueeze(void *p) {
 }
 
 const char *Unsqueeze_(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::unsqueeze_::call(in_mut(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::unsqueeze_::call(in_mut(self,
+      "self"), dim)); });
 }
 
 const char *thunk_Unsqueeze_(void *p) {
@@ -2727,7 +2723,8 @@ const char *thunk_Unsqueeze_(void *p) {
 }
 
 const char *UnsqueezeCopy(Tensor self, int64_t dim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::unsqueeze_copy::call(in(self, "self"), dim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::unsqueeze_copy::call(in(self, "self"), dim)); });
 }
 
 const char *thunk_UnsqueezeCopy(void *p) {
@@ -2739,8 +2736,9 @@ const char *thunk_UnsqueezeCopy(void *p) {
 }
 
 const char *UnsqueezeCopyOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::unsqueeze_copy_out::call(in(self, "self"), dim,
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::unsqueeze_copy_out::call(in(self,
+      "self"), dim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UnsqueezeCopyOut(void *p) {
@@ -2751,8 +2749,9 @@ const char *thunk_UnsqueezeCopyOut(void *p) {
 
 const char *UpsampleBicubic2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_bicubic2d::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_bicubic2d::call(in(self, "self"), symints(output_size, output_size_len),
+      align_corners, opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleBicubic2d(void *p) {
@@ -2766,22 +2765,25 @@ const char *thunk_UpsampleBicubic2d(void *p) {
 
 const char *_UpsampleBicubic2dAA(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_bicubic2d_aa::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_upsample_bicubic2d_aa::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleBicubic2dAABackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_bicubic2d_aa_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::_upsample_bicubic2d_aa_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleBicubic2dAABackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_upsample_bicubic2d_aa_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -2790,9 +2792,10 @@ const char *_UpsampleBicubic2dAABackwardGradInput(Tensor grad_output, const int6
 const char *_UpsampleBicubic2dAAOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_upsample_bicubic2d_aa_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_upsample_bicubic2d_aa_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *_UpsampleBicubic2dAAVec(Tensor input, const int64_t *output_size,
@@ -2806,9 +2809,10 @@ const char *_UpsampleBicubic2dAAVec(Tensor input, const int64_t *output_size,
 const char *UpsampleBicubic2dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_bicubic2d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_bicubic2d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleBicubic2dBackward(void *p) {
@@ -2824,7 +2828,8 @@ const char *thunk_UpsampleBicubic2dBackward(void *p) {
 const char *UpsampleBicubic2dBackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_bicubic2d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -2841,9 +2846,10 @@ const char *thunk_UpsampleBicubic2dBackwardGradInput(void *p) {
 const char *UpsampleBicubic2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_bicubic2d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_bicubic2d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleBicubic2dOut(void *p) {
@@ -2871,8 +2877,9 @@ const char *thunk_UpsampleBicubic2dVec(void *p) {
 
 const char *UpsampleBilinear2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_bilinear2d::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_bilinear2d::call(in(self, "self"), symints(output_size, output_size_len),
+      align_corners, opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleBilinear2d(void *p) {
@@ -2886,22 +2893,25 @@ const char *thunk_UpsampleBilinear2d(void *p) {
 
 const char *_UpsampleBilinear2dAA(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_bilinear2d_aa::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_upsample_bilinear2d_aa::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleBilinear2dAABackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_bilinear2d_aa_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::_upsample_bilinear2d_aa_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleBilinear2dAABackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_upsample_bilinear2d_aa_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -2910,9 +2920,10 @@ const char *_UpsampleBilinear2dAABackwardGradInput(Tensor grad_output, const int
 const char *_UpsampleBilinear2dAAOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_upsample_bilinear2d_aa_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_upsample_bilinear2d_aa_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *_UpsampleBilinear2dAAVec(Tensor input, const int64_t *output_size,
@@ -2926,9 +2937,10 @@ const char *_UpsampleBilinear2dAAVec(Tensor input, const int64_t *output_size,
 const char *UpsampleBilinear2dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_bilinear2d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_bilinear2d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleBilinear2dBackward(void *p) {
@@ -2944,7 +2956,8 @@ const char *thunk_UpsampleBilinear2dBackward(void *p) {
 const char *UpsampleBilinear2dBackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_bilinear2d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -2961,9 +2974,10 @@ const char *thunk_UpsampleBilinear2dBackwardGradInput(void *p) {
 const char *UpsampleBilinear2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_bilinear2d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_bilinear2d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleBilinear2dOut(void *p) {
@@ -2993,9 +3007,11 @@ const char *thunk_UpsampleBilinear2dVec(void *p) {
 const char *UpsampleBilinear2dVecOut(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_bilinear2d_vec_out::call(in(input, "input"),
-      symints_opt(output_size, output_size_len), align_corners, floats_opt(scale_factors,
-      scale_factors_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_bilinear2d_vec_out::call(in(input, "input"), symints_opt(output_size,
+      output_size_len), align_corners, floats_opt(scale_factors, scale_factors_len), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_UpsampleBilinear2dVecOut(void *p) {
@@ -3007,22 +3023,25 @@ const char *thunk_UpsampleBilinear2dVecOut(void *p) {
 
 const char *_UpsampleLanczos2dAA(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_lanczos2d_aa::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_upsample_lanczos2d_aa::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleLanczos2dAABackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_lanczos2d_aa_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::_upsample_lanczos2d_aa_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleLanczos2dAABackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_upsample_lanczos2d_aa_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -3031,9 +3050,10 @@ const char *_UpsampleLanczos2dAABackwardGradInput(Tensor grad_output, const int6
 const char *_UpsampleLanczos2dAAOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_upsample_lanczos2d_aa_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_upsample_lanczos2d_aa_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *_UpsampleLanczos2dAAVec(Tensor input, const int64_t *output_size,
@@ -3046,8 +3066,9 @@ const char *_UpsampleLanczos2dAAVec(Tensor input, const int64_t *output_size,
 
 const char *UpsampleLinear1d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_linear1d::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_linear1d::call(in(self, "self"), symints(output_size, output_size_len),
+      align_corners, opt(scales))); });
 }
 
 const char *thunk_UpsampleLinear1d(void *p) {
@@ -3062,9 +3083,10 @@ const char *thunk_UpsampleLinear1d(void *p) {
 const char *UpsampleLinear1dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_linear1d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_linear1d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales))); });
 }
 
 const char *thunk_UpsampleLinear1dBackward(void *p) {
@@ -3079,7 +3101,8 @@ const char *thunk_UpsampleLinear1dBackward(void *p) {
 const char *UpsampleLinear1dBackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_linear1d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales), in_mut(grad_input, "grad_input"))); });
@@ -3094,8 +3117,10 @@ const char *thunk_UpsampleLinear1dBackwardGradInput(void *p) {
 
 const char *UpsampleLinear1dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_linear1d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_linear1d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleLinear1dOut(void *p) {
@@ -3123,8 +3148,9 @@ const char *thunk_UpsampleLinear1dVec(void *p) {
 
 const char *UpsampleNearest1d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const double *scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_nearest1d::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_nearest1d::call(in(self, "self"), symints(output_size, output_size_len),
+      opt(scales))); });
 }
 
 const char *thunk_UpsampleNearest1d(void *p) {
@@ -3139,9 +3165,9 @@ const char *thunk_UpsampleNearest1d(void *p) {
 const char *UpsampleNearest1dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_nearest1d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      opt(scales))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_nearest1d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales))); });
 }
 
 const char *thunk_UpsampleNearest1dBackward(void *p) {
@@ -3156,7 +3182,8 @@ const char *thunk_UpsampleNearest1dBackward(void *p) {
 const char *UpsampleNearest1dBackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_nearest1d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales),
       in_mut(grad_input, "grad_input"))); });
@@ -3171,8 +3198,10 @@ const char *thunk_UpsampleNearest1dBackwardGradInput(void *p) {
 
 const char *UpsampleNearest1dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const double *scales, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_nearest1d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_nearest1d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleNearest1dOut(void *p) {
@@ -3198,8 +3227,9 @@ const char *thunk_UpsampleNearest1dVec(void *p) {
 
 const char *UpsampleNearest2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_nearest2d::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_nearest2d::call(in(self, "self"), symints(output_size, output_size_len),
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleNearest2d(void *p) {
@@ -3214,9 +3244,10 @@ const char *thunk_UpsampleNearest2d(void *p) {
 const char *UpsampleNearest2dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_nearest2d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_nearest2d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_h),
+      opt(scales_w))); });
 }
 
 const char *thunk_UpsampleNearest2dBackward(void *p) {
@@ -3231,7 +3262,8 @@ const char *thunk_UpsampleNearest2dBackward(void *p) {
 const char *UpsampleNearest2dBackwardGradInput(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales_h, const double *scales_w, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_nearest2d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_h),
       opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -3246,9 +3278,10 @@ const char *thunk_UpsampleNearest2dBackwardGradInput(void *p) {
 
 const char *UpsampleNearest2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const double *scales_h, const double *scales_w, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_nearest2d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_h), opt(scales_w), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_nearest2d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleNearest2dOut(void *p) {
@@ -3276,9 +3309,10 @@ const char *thunk_UpsampleNearest2dVec(void *p) {
 const char *UpsampleNearest2dVecOut(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_nearest2d_vec_out::call(in(input, "input"),
-      symints_opt(output_size, output_size_len), floats_opt(scale_factors, scale_factors_len),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_nearest2d_vec_out::call(in(input, "input"), symints_opt(output_size,
+      output_size_len), floats_opt(scale_factors, scale_factors_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleNearest2dVecOut(void *p) {
@@ -3290,8 +3324,9 @@ const char *thunk_UpsampleNearest2dVecOut(void *p) {
 
 const char *UpsampleNearest3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_nearest3d::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_d), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_nearest3d::call(in(self, "self"), symints(output_size, output_size_len),
+      opt(scales_d), opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleNearest3d(void *p) {
@@ -3306,9 +3341,10 @@ const char *thunk_UpsampleNearest3d(void *p) {
 const char *UpsampleNearest3dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_nearest3d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      opt(scales_d), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_nearest3d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_d),
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleNearest3dBackward(void *p) {
@@ -3325,7 +3361,8 @@ const char *UpsampleNearest3dBackwardGradInput(Tensor grad_output, const int64_t
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_nearest3d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_d),
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -3341,9 +3378,10 @@ const char *thunk_UpsampleNearest3dBackwardGradInput(void *p) {
 const char *UpsampleNearest3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_nearest3d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_d), opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_nearest3d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales_d), opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_UpsampleNearest3dOut(void *p) {
@@ -3370,22 +3408,24 @@ const char *thunk_UpsampleNearest3dVec(void *p) {
 
 const char *_UpsampleNearestExact1d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_nearest_exact1d::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_upsample_nearest_exact1d::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales))); });
 }
 
 const char *_UpsampleNearestExact1dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_nearest_exact1d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      opt(scales))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::_upsample_nearest_exact1d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales))); });
 }
 
 const char *_UpsampleNearestExact1dBackwardGradInput(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, const double *scales, Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_upsample_nearest_exact1d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales),
       in_mut(grad_input, "grad_input"))); });
@@ -3393,8 +3433,10 @@ const char *_UpsampleNearestExact1dBackwardGradInput(Tensor grad_output,
 
 const char *_UpsampleNearestExact1dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_upsample_nearest_exact1d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_upsample_nearest_exact1d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales), in_mut(out_, "out_"))); });
 }
 
 const char *_UpsampleNearestExact1dVec(Tensor input, const int64_t *output_size,
@@ -3406,23 +3448,26 @@ const char *_UpsampleNearestExact1dVec(Tensor input, const int64_t *output_size,
 
 const char *_UpsampleNearestExact2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_nearest_exact2d::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_upsample_nearest_exact2d::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleNearestExact2dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_nearest_exact2d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::_upsample_nearest_exact2d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_h),
+      opt(scales_w))); });
 }
 
 const char *_UpsampleNearestExact2dBackwardGradInput(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, const double *scales_h, const double *scales_w, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_upsample_nearest_exact2d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_h),
       opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -3431,9 +3476,10 @@ const char *_UpsampleNearestExact2dBackwardGradInput(Tensor grad_output,
 const char *_UpsampleNearestExact2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_upsample_nearest_exact2d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_h), opt(scales_w), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_upsample_nearest_exact2d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *_UpsampleNearestExact2dVec(Tensor input, const int64_t *output_size,
@@ -3446,23 +3492,26 @@ const char *_UpsampleNearestExact2dVec(Tensor input, const int64_t *output_size,
 const char *_UpsampleNearestExact3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_nearest_exact3d::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_d), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_upsample_nearest_exact3d::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales_d), opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleNearestExact3dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_upsample_nearest_exact3d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      opt(scales_d), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::_upsample_nearest_exact3d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_d),
+      opt(scales_h), opt(scales_w))); });
 }
 
 const char *_UpsampleNearestExact3dBackwardGradInput(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, const double *scales_d, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_upsample_nearest_exact3d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), opt(scales_d),
       opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -3471,9 +3520,10 @@ const char *_UpsampleNearestExact3dBackwardGradInput(Tensor grad_output,
 const char *_UpsampleNearestExact3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_upsample_nearest_exact3d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), opt(scales_d), opt(scales_h), opt(scales_w),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::_upsample_nearest_exact3d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), opt(scales_d), opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
 const char *_UpsampleNearestExact3dVec(Tensor input, const int64_t *output_size,
@@ -3486,9 +3536,9 @@ const char *_UpsampleNearestExact3dVec(Tensor input, const int64_t *output_size,
 const char *UpsampleTrilinear3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
     bool align_corners, const double *scales_d, const double *scales_h, const double *scales_w,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_trilinear3d::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_d), opt(scales_h),
-      opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::upsample_trilinear3d::call(in(self, "self"), symints(output_size, output_size_len),
+      align_corners, opt(scales_d), opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleTrilinear3d(void *p) {
@@ -3503,9 +3553,10 @@ const char *thunk_UpsampleTrilinear3d(void *p) {
 const char *UpsampleTrilinear3dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor *result) {
-  return guard([&] { out(result, at::_ops::upsample_trilinear3d_backward::call(in(grad_output,
-      "grad_output"), symints(output_size, output_size_len), symints(input_size, input_size_len),
-      align_corners, opt(scales_d), opt(scales_h), opt(scales_w))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output)); out(result,
+      at::_ops::upsample_trilinear3d_backward::call(in(grad_output, "grad_output"),
+      symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
+      opt(scales_d), opt(scales_h), opt(scales_w))); });
 }
 
 const char *thunk_UpsampleTrilinear3dBackward(void *p) {
@@ -3522,7 +3573,8 @@ const char *UpsampleTrilinear3dBackwardGradInput(Tensor grad_output, const int64
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor grad_input,
     Tensor *result) {
-  return guard([&] { out_same(result,
+  return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(grad_input),
+      c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::upsample_trilinear3d_backward_grad_input::call(in(grad_output, "grad_output"),
       symints(output_size, output_size_len), symints(input_size, input_size_len), align_corners,
       opt(scales_d), opt(scales_h), opt(scales_w), in_mut(grad_input, "grad_input"))); });
@@ -3539,9 +3591,11 @@ const char *thunk_UpsampleTrilinear3dBackwardGradInput(void *p) {
 const char *UpsampleTrilinear3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::upsample_trilinear3d_out::call(in(self, "self"),
-      symints(output_size, output_size_len), align_corners, opt(scales_d), opt(scales_h),
-      opt(scales_w), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::upsample_trilinear3d_out::call(in(self, "self"), symints(output_size,
+      output_size_len), align_corners, opt(scales_d), opt(scales_h), opt(scales_w), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_UpsampleTrilinear3dOut(void *p) {
@@ -3571,16 +3625,12 @@ const char *thunk_UpsampleTrilinear3dVec(void *p) {
 const char *_UseCuDNNCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool *result) {
-  return guard([&] { *result = at::_ops::_use_cudnn_ctc_loss::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths,
-      target_lengths_len), blank); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets)); *result = at::_ops::_use_cudnn_ctc_loss::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank); });
 }
 
 const char *_UseCuDNNCTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, bool *result) {
-  return guard([&] { *result = at::_ops::_use_cudnn_ctc_loss_Tensor::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths,
-      "target_lengths"), blank); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths)); *result = at::_ops::_use_cudnn_ctc_loss_Tensor::call(in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), blank); });
 }
 
 const char *_UseCuDNNRNNFlattenWeight(bool *result) {
@@ -3590,22 +3640,17 @@ const char *_UseCuDNNRNNFlattenWeight(bool *result) {
 const char *_UseMIOpenCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool *result) {
-  return guard([&] { *result = at::_ops::_use_miopen_ctc_loss::call(in(log_probs, "log_probs"),
-      in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths,
-      target_lengths_len), blank); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets)); *result = at::_ops::_use_miopen_ctc_loss::call(in(log_probs, "log_probs"), in(targets, "targets"), ints(input_lengths, input_lengths_len), ints(target_lengths, target_lengths_len), blank); });
 }
 
 const char *_UseMIOpenCTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, bool *result) {
-  return guard([&] { *result = at::_ops::_use_miopen_ctc_loss_Tensor::call(in(log_probs,
-      "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths,
-      "target_lengths"), blank); });
+  return guard([&] { const BelowAutograd below(unrecorded(log_probs) && unrecorded(targets) && unrecorded(input_lengths) && unrecorded(target_lengths)); *result = at::_ops::_use_miopen_ctc_loss_Tensor::call(in(log_probs, "log_probs"), in(targets, "targets"), in(input_lengths, "input_lengths"), in(target_lengths, "target_lengths"), blank); });
 }
 
 const char *_ValidateCompressedSparseIndices(bool is_crow, Tensor compressed_idx, Tensor plain_idx,
     int64_t cdim, int64_t dim, int64_t nnz) {
-  return guard([&] { at::_ops::_validate_compressed_sparse_indices::call(is_crow, in(compressed_idx,
-      "compressed_idx"), in(plain_idx, "plain_idx"), cdim, dim, nnz); });
+  return guard([&] { const BelowAutograd below(unrecorded(compressed_idx) && unrecorded(plain_idx)); at::_ops::_validate_compressed_sparse_indices::call(is_crow, in(compressed_idx, "compressed_idx"), in(plain_idx, "plain_idx"), cdim, dim, nnz); });
 }
 
 const char *_ValidateSparseBSCTensorArgs(Tensor ccol_indices, Tensor row_indices, Tensor values,
@@ -3651,7 +3696,8 @@ const char *_ValidateSparseCSRTensorArgs(Tensor crow_indices, Tensor col_indices
 }
 
 const char *Values(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::values::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::values::call(in(self, "self"))); });
 }
 
 const char *thunk_Values(void *p) {
@@ -3663,11 +3709,13 @@ const char *thunk_Values(void *p) {
 }
 
 const char *_Values(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_values::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::_values::call(in(self, "self"))); });
 }
 
 const char *ValuesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::values_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::values_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_ValuesCopy(void *p) {
@@ -3679,12 +3727,14 @@ const char *thunk_ValuesCopy(void *p) {
 }
 
 const char *_ValuesCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_values_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::_values_copy::call(in(self, "self"))); });
 }
 
 const char *ValuesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::values_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::values_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ValuesCopyOut(void *p) {
@@ -3694,8 +3744,9 @@ const char *thunk_ValuesCopyOut(void *p) {
 }
 
 const char *_ValuesCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::_values_copy_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::_values_copy_out::call(in(self,
+      "self"), in_mut(out_, "out_"))); });
 }
 
 const char *ValueSelectingReductionBackward(Tensor grad, int64_t dim, Tensor indices,
@@ -3739,8 +3790,9 @@ const char *thunk_Var(void *p) {
 
 const char *VarCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result) {
-  return guard([&] { out(result, at::_ops::var_correction::call(in(self, "self"), ints_opt(dim,
-      dim_len), scalar_opt(correction), keepdim)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::var_correction::call(in(self, "self"), ints_opt(dim, dim_len),
+      scalar_opt(correction), keepdim)); });
 }
 
 const char *thunk_VarCorrection(void *p) {
@@ -3755,8 +3807,9 @@ const char *thunk_VarCorrection(void *p) {
 
 const char *VarCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::var_correction_out::call(in(self, "self"),
-      ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::var_correction_out::call(in(self,
+      "self"), ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out_, "out_"))); });
 }
 
 const char *thunk_VarCorrectionOut(void *p) {
@@ -3809,9 +3862,7 @@ const char *thunk_VarMean(void *p) {
 
 const char *VarMeanCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::var_mean_correction::call(in(self, "self"), ints_opt(dim,
-      dim_len), scalar_opt(correction), keepdim); out(result0,
-      std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::var_mean_correction::call(in(self, "self"), ints_opt(dim, dim_len), scalar_opt(correction), keepdim); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *thunk_VarMeanCorrection(void *p) {
@@ -3828,9 +3879,7 @@ const char *thunk_VarMeanCorrection(void *p) {
 const char *VarMeanCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::var_mean_correction_out::call(in(self, "self"),
-      ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out0, "out0"), in_mut(out1,
-      "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::var_mean_correction_out::call(in(self, "self"), ints_opt(dim, dim_len), scalar_opt(correction), keepdim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *thunk_VarMeanCorrectionOut(void *p) {
@@ -3871,7 +3920,8 @@ const char *thunk_VarOut(void *p) {
 }
 
 const char *VDot(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::vdot::call(in(self, "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::vdot::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_VDot(void *p) {
@@ -3883,8 +3933,7 @@ const char *thunk_VDot(void *p) {
 }
 
 const char *VDotOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::vdot_out::call(in(self, "self"), in(other, "other"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::vdot_out::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_VDotOut(void *p) {
@@ -3898,7 +3947,9 @@ const char *_Version(Tensor self, int64_t *result) {
 }
 
 const char *View(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view::call(in(self, "self"), symints(size, size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::view::call(in(self, "self"),
+      symints(size, size_len))); });
 }
 
 const char *thunk_View(void *p) {
@@ -3922,7 +3973,9 @@ const char *thunk_ViewAs(void *p) {
 }
 
 const char *ViewAsComplex(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_as_complex::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::view_as_complex::call(in(self,
+      "self"))); });
 }
 
 const char *thunk_ViewAsComplex(void *p) {
@@ -3934,7 +3987,8 @@ const char *thunk_ViewAsComplex(void *p) {
 }
 
 const char *ViewAsComplexCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_as_complex_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::view_as_complex_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_ViewAsComplexCopy(void *p) {
@@ -3946,8 +4000,9 @@ const char *thunk_ViewAsComplexCopy(void *p) {
 }
 
 const char *ViewAsComplexCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::view_as_complex_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::view_as_complex_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ViewAsComplexCopyOut(void *p) {
@@ -3957,7 +4012,9 @@ const char *thunk_ViewAsComplexCopyOut(void *p) {
 }
 
 const char *ViewAsReal(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_as_real::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::view_as_real::call(in(self,
+      "self"))); });
 }
 
 const char *thunk_ViewAsReal(void *p) {
@@ -3969,7 +4026,8 @@ const char *thunk_ViewAsReal(void *p) {
 }
 
 const char *ViewAsRealCopy(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_as_real_copy::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::view_as_real_copy::call(in(self, "self"))); });
 }
 
 const char *thunk_ViewAsRealCopy(void *p) {
@@ -3981,8 +4039,9 @@ const char *thunk_ViewAsRealCopy(void *p) {
 }
 
 const char *ViewAsRealCopyOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::view_as_real_copy_out::call(in(self, "self"),
-      in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::view_as_real_copy_out::call(in(self, "self"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ViewAsRealCopyOut(void *p) {
@@ -3992,8 +4051,8 @@ const char *thunk_ViewAsRealCopyOut(void *p) {
 }
 
 const char *ViewCopy(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_copy::call(in(self, "self"), symints(size,
-      size_len))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::view_copy::call(in(self, "self"), symints(size, size_len))); });
 }
 
 const char *thunk_ViewCopy(void *p) {
@@ -4005,8 +4064,8 @@ const char *thunk_ViewCopy(void *p) {
 }
 
 const char *ViewCopyDType(Tensor self, ScalarType dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_copy_dtype::call(in(self, "self"),
-      dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::view_copy_dtype::call(in(self, "self"), dtype(dtype_))); });
 }
 
 const char *thunk_ViewCopyDType(void *p) {
@@ -4018,8 +4077,9 @@ const char *thunk_ViewCopyDType(void *p) {
 }
 
 const char *ViewCopyDTypeOut(Tensor self, ScalarType dtype_, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::view_copy_dtype_out::call(in(self, "self"),
-      dtype(dtype_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::view_copy_dtype_out::call(in(self,
+      "self"), dtype(dtype_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ViewCopyDTypeOut(void *p) {
@@ -4030,8 +4090,9 @@ const char *thunk_ViewCopyDTypeOut(void *p) {
 
 const char *ViewCopyOut(Tensor self, const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::view_copy_out::call(in(self, "self"), symints(size,
-      size_len), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::view_copy_out::call(in(self,
+      "self"), symints(size, size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ViewCopyOut(void *p) {
@@ -4041,7 +4102,9 @@ const char *thunk_ViewCopyOut(void *p) {
 }
 
 const char *ViewDType(Tensor self, ScalarType dtype_, Tensor *result) {
-  return guard([&] { out(result, at::_ops::view_dtype::call(in(self, "self"), dtype(dtype_))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out(result, at::_ops::view_dtype::call(in(self, "self"),
+      dtype(dtype_))); });
 }
 
 const char *thunk_ViewDType(void *p) {
@@ -4109,25 +4172,21 @@ const char *thunk_VStackOut(void *p) {
 
 const char *_WeightInt4PackMM(Tensor self, Tensor mat2, int64_t qGroupSize, Tensor qScaleAndZeros,
     Tensor *result) {
-  return guard([&] { out(result, at::_ops::_weight_int4pack_mm::call(in(self, "self"), in(mat2,
-      "mat2"), qGroupSize, in(qScaleAndZeros, "qScaleAndZeros"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(qScaleAndZeros)); out(result, at::_ops::_weight_int4pack_mm::call(in(self, "self"), in(mat2, "mat2"), qGroupSize, in(qScaleAndZeros, "qScaleAndZeros"))); });
 }
 
 const char *_WeightInt4PackMMForCPU(Tensor self, Tensor mat2, int64_t qGroupSize,
     Tensor qScaleAndZeros, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_weight_int4pack_mm_for_cpu::call(in(self, "self"),
-      in(mat2, "mat2"), qGroupSize, in(qScaleAndZeros, "qScaleAndZeros"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(qScaleAndZeros)); out(result, at::_ops::_weight_int4pack_mm_for_cpu::call(in(self, "self"), in(mat2, "mat2"), qGroupSize, in(qScaleAndZeros, "qScaleAndZeros"))); });
 }
 
 const char *_WeightInt4PackMMWithScalesAndZeros(Tensor self, Tensor mat2, int64_t qGroupSize,
     Tensor qScale, Tensor qZeros, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_weight_int4pack_mm_with_scales_and_zeros::call(in(self,
-      "self"), in(mat2, "mat2"), qGroupSize, in(qScale, "qScale"), in(qZeros, "qZeros"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(qScale) && unrecorded(qZeros)); out(result, at::_ops::_weight_int4pack_mm_with_scales_and_zeros::call(in(self, "self"), in(mat2, "mat2"), qGroupSize, in(qScale, "qScale"), in(qZeros, "qZeros"))); });
 }
 
 const char *_WeightInt8PackMM(Tensor self, Tensor mat2, Tensor scales, Tensor *result) {
-  return guard([&] { out(result, at::_ops::_weight_int8pack_mm::call(in(self, "self"), in(mat2,
-      "mat2"), in(scales, "scales"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat2) && unrecorded(scales)); out(result, at::_ops::_weight_int8pack_mm::call(in(self, "self"), in(mat2, "mat2"), in(scales, "scales"))); });
 }
 
 const char *_WeightNorm(Tensor v, Tensor g, int64_t dim, Tensor *result) {
@@ -4144,37 +4203,26 @@ const char *_WeightNormDifferentiableBackward(Tensor grad_w, Tensor saved_v, Ten
 
 const char *_WeightNormInterface(Tensor v, Tensor g, int64_t dim, Tensor *result0,
     Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_weight_norm_interface::call(in(v, "v"), in(g, "g"),
-      dim); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(v) && unrecorded(g)); auto all = at::_ops::_weight_norm_interface::call(in(v, "v"), in(g, "g"), dim); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_WeightNormInterfaceBackward(Tensor grad_w, Tensor saved_v, Tensor saved_g,
     Tensor saved_norms, int64_t dim, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_weight_norm_interface_backward::call(in(grad_w, "grad_w"),
-      in(saved_v, "saved_v"), in(saved_g, "saved_g"), in(saved_norms, "saved_norms"),
-      dim); out(result0, std::move(std::get<0>(all))); out(result1,
-      std::move(std::get<1>(all))); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_w) && unrecorded(saved_v) && unrecorded(saved_g) && unrecorded(saved_norms)); auto all = at::_ops::_weight_norm_interface_backward::call(in(grad_w, "grad_w"), in(saved_v, "saved_v"), in(saved_g, "saved_g"), in(saved_norms, "saved_norms"), dim); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
 const char *_WeightNormInterfaceBackwardOut(Tensor grad_w, Tensor saved_v, Tensor saved_g,
     Tensor saved_norms, int64_t dim, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_weight_norm_interface_backward_out::call(in(grad_w,
-      "grad_w"), in(saved_v, "saved_v"), in(saved_g, "saved_g"), in(saved_norms, "saved_norms"),
-      dim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(grad_w) && unrecorded(saved_v) && unrecorded(saved_g) && unrecorded(saved_norms) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_weight_norm_interface_backward_out::call(in(grad_w, "grad_w"), in(saved_v, "saved_v"), in(saved_g, "saved_g"), in(saved_norms, "saved_norms"), dim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *_WeightNormInterfaceOut(Tensor v, Tensor g, int64_t dim, Tensor out0, Tensor out1,
     Tensor *result0, Tensor *result1) {
-  return guard([&] { auto all = at::_ops::_weight_norm_interface_out::call(in(v, "v"), in(g, "g"),
-      dim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0,
-      std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+  return guard([&] { const BelowAutograd below(unrecorded(v) && unrecorded(g) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_weight_norm_interface_out::call(in(v, "v"), in(g, "g"), dim, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
 }
 
 const char *Where(Tensor condition, Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::where_self::call(in(condition, "condition"), in(self,
-      "self"), in(other, "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(condition) && unrecorded(self) && unrecorded(other)); out(result, at::_ops::where_self::call(in(condition, "condition"), in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Where(void *p) {
@@ -4201,8 +4249,7 @@ const char *thunk_WhereNonZero(void *p) {
 }
 
 const char *WhereOut(Tensor condition, Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::where_self_out::call(in(condition, "condition"),
-      in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(condition) && unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::where_self_out::call(in(condition, "condition"), in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_WhereOut(void *p) {
@@ -4267,8 +4314,8 @@ const char *_WrappedQuantizedLinearPrepacked(Tensor input, Tensor input_scale,
 }
 
 const char *Xlogy(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::xlogy_Tensor::call(in(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other)); out(result,
+      at::_ops::xlogy_Tensor::call(in(self, "self"), in(other, "other"))); });
 }
 
 const char *thunk_Xlogy(void *p) {
@@ -4280,8 +4327,9 @@ const char *thunk_Xlogy(void *p) {
 }
 
 const char *Xlogy_(Tensor self, Tensor other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::xlogy__Tensor::call(in_mut(self, "self"), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::xlogy__Tensor::call(in_mut(self,
+      "self"), in(other, "other"))); });
 }
 
 const char *thunk_Xlogy_(void *p) {
@@ -4291,8 +4339,10 @@ const char *thunk_Xlogy_(void *p) {
 }
 
 const char *XlogyOutScalarOther(Tensor self, Scalar other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::xlogy_OutScalar_Other::call(in(self, "self"),
-      scalar(other), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::xlogy_OutScalar_Other::call(in(self, "self"), scalar(other), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_XlogyOutScalarOther(void *p) {
@@ -4302,8 +4352,10 @@ const char *thunk_XlogyOutScalarOther(void *p) {
 }
 
 const char *XlogyOutScalarSelf(Scalar self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::xlogy_OutScalar_Self::call(scalar(self), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::xlogy_OutScalar_Self::call(scalar(self), in(other, "other"), in_mut(out_,
+      "out_"))); });
 }
 
 const char *thunk_XlogyOutScalarSelf(void *p) {
@@ -4313,8 +4365,7 @@ const char *thunk_XlogyOutScalarSelf(void *p) {
 }
 
 const char *XlogyOutTensor(Tensor self, Tensor other, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::xlogy_OutTensor::call(in(self, "self"), in(other,
-      "other"), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(other) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::xlogy_OutTensor::call(in(self, "self"), in(other, "other"), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_XlogyOutTensor(void *p) {
@@ -4324,8 +4375,8 @@ const char *thunk_XlogyOutTensor(void *p) {
 }
 
 const char *XlogyScalarOther(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::xlogy_Scalar_Other::call(in(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::xlogy_Scalar_Other::call(in(self, "self"), scalar(other))); });
 }
 
 const char *thunk_XlogyScalarOther(void *p) {
@@ -4337,8 +4388,9 @@ const char *thunk_XlogyScalarOther(void *p) {
 }
 
 const char *XlogyScalarOther_(Tensor self, Scalar other, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::xlogy__Scalar_Other::call(in_mut(self, "self"),
-      scalar(other))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result,
+      at::_ops::xlogy__Scalar_Other::call(in_mut(self, "self"), scalar(other))); });
 }
 
 const char *thunk_XlogyScalarOther_(void *p) {
@@ -4348,8 +4400,8 @@ const char *thunk_XlogyScalarOther_(void *p) {
 }
 
 const char *XlogyScalarSelf(Scalar self, Tensor other, Tensor *result) {
-  return guard([&] { out(result, at::_ops::xlogy_Scalar_Self::call(scalar(self), in(other,
-      "other"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(other)); out(result,
+      at::_ops::xlogy_Scalar_Self::call(scalar(self), in(other, "other"))); });
 }
 
 const char *thunk_XlogyScalarSelf(void *p) {
@@ -4408,7 +4460,8 @@ const char *thunk_XorScalar_(void *p) {
 }
 
 const char *Zero(Tensor self, Tensor *result) {
-  return guard([&] { out(result, at::_ops::zero::call(in(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
+      at::_ops::zero::call(in(self, "self"))); });
 }
 
 const char *thunk_Zero(void *p) {
@@ -4420,7 +4473,9 @@ const char *thunk_Zero(void *p) {
 }
 
 const char *Zero_(Tensor self, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::zero_::call(in_mut(self, "self"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::zero_::call(in_mut(self,
+      "self"))); });
 }
 
 const char *thunk_Zero_(void *p) {
@@ -4430,8 +4485,9 @@ const char *thunk_Zero_(void *p) {
 }
 
 const char *ZeroOut(Tensor self, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::zero_out::call(in(self, "self"), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::zero_out::call(in(self, "self"),
+      in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ZeroOut(void *p) {
@@ -4442,8 +4498,8 @@ const char *thunk_ZeroOut(void *p) {
 
 const char *Zeros(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result) {
-  return guard([&] { out(result, at::_ops::zeros::call(symints(size, size_len), dtype_opt(dtype_),
-      layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
+  return guard([&] { const BelowAutograd below(true); out(result, at::_ops::zeros::call(symints(size,
+      size_len), dtype_opt(dtype_), layout_opt(layout_), device_opt(device_), opt(pin_memory))); });
 }
 
 const char *thunk_Zeros(void *p) {
@@ -4478,8 +4534,9 @@ const char *thunk_ZerosLike(void *p) {
 
 const char *ZerosLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
     Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::zeros_like_out::call(in(self, "self"),
-      memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::zeros_like_out::call(in(self,
+      "self"), memory_format_opt(memory_format_), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ZerosLikeOut(void *p) {
@@ -4489,8 +4546,9 @@ const char *thunk_ZerosLikeOut(void *p) {
 }
 
 const char *ZerosOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
-  return guard([&] { out_same(result, at::_ops::zeros_out::call(symints(size, size_len), in_mut(out_,
-      "out_"))); });
+  return guard([&] { const BelowAutograd below(unrecorded(out_),
+      c10::autograd_dispatch_keyset); out_same(result, at::_ops::zeros_out::call(symints(size,
+      size_len), in_mut(out_, "out_"))); });
 }
 
 const char *thunk_ZerosOut(void *p) {

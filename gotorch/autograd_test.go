@@ -155,6 +155,36 @@ func TestGradOfHigherOrder(t *testing.T) {
 	}
 }
 
+// Calls on tensors that autograd has nothing to do with go past it. It must find them again when a
+// change in place makes it look after them.
+//
+//	>>> w = torch.tensor([2.0, 3.0], requires_grad=True)
+//	>>> a = torch.ones(2, 2); v = a.t(); u = a[:1]; v.mul_(w)
+//	>>> a.requires_grad, v.is_leaf, v._base is a, u.requires_grad
+//	(True, False, True, True)
+//	>>> (a[0] * u).sum().backward(); w.grad
+//	tensor([8., 0.])
+func TestAutogradFindsWhatWasMadeWithoutIt(t *testing.T) {
+	w := leaf(2, 3)
+	a := gotorch.Ones([]int64{2, 2})
+	v := a.Transpose(0, 1)
+	u := a.Narrow(0, 0, 1)
+	v.Mul_(w)
+	if !a.RequiresGrad() || v.IsLeaf() || !u.RequiresGrad() {
+		t.Error("the change of a view was not recorded")
+	}
+	a.Select(0, 0).Mul(u).Sum().Backward()
+	expect(t, w.Grad(), "tensor([8., 0.])")
+
+	before := v.Version()
+	b := gotorch.Ones([]int64{2})
+	c := b.View([]int64{2, 1})
+	b.Add_(b)
+	if c.Version() != 1 || v.Version() != before {
+		t.Errorf("versions %d and %d", c.Version(), v.Version())
+	}
+}
+
 func TestGradOfUnusedInputs(t *testing.T) {
 	x, w := leaf(1, 2, 3), leaf(1, 1)
 	out, in := func() []gotorch.Tensor { return []gotorch.Tensor{x.Mul(x).Sum()} }, []gotorch.Tensor{x, w}

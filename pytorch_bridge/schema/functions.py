@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from torchgen.model import Argument as SchemaArgument
-from torchgen.model import FunctionSchema
+from torchgen.model import FunctionSchema, NativeFunction
 
 REFERENCE_FILE = Path(__file__).with_name("functions_gen.txt")
 REFERENCE_HEADER = """\
@@ -24,6 +24,11 @@ REFERENCE_HEADER = """\
 # native_functions.yaml (BSD-3-Clause, https://github.com/pytorch/pytorch/blob/main/LICENSE).
 # A line is: variants, tags, documentation page, schema; separated by tabs.
 """
+
+
+# The tag of functions in whose calls autograd does nothing but record them, and of those among them
+# that are tracked besides: views and changes in place.
+RECORDED, TRACKED = "recorded", "tracked"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Function:
 
     schema: str
     variants: tuple[str, ...]  # "function", "method"
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # those of PyTorch, and ours
     page: str = ""  # the page of PyTorch's documentation, "torch.mm", or "" where there is none
     arguments: tuple[Argument, ...] = field(init=False)
     returns: tuple[Return, ...] = field(init=False)
@@ -176,12 +181,31 @@ def read_installed(with_pages: bool = False) -> list[Function]:
         Function(
             str(f.func),
             tuple(sorted(v.name for v in f.variants)),
-            tuple(sorted(f.tags)),
+            tuple(sorted({*f.tags, *_autograd_tags(f)})),
             _page(f) if with_pages else "",
         )
         for f in parsed.native_functions
     ]
     return sorted(functions, key=lambda f: f.name)
+
+
+def _autograd_tags(f: NativeFunction) -> list[str]:
+    """RECORDED where a function's autograd kernel is generated, for then recording is all that it
+    does: what is made of other functions has none, and a few have one by hand."""
+    from torchgen.packaged.autograd.gen_inplace_or_view_type import (
+        get_view_info,
+        modifies_arguments,
+    )
+    from torchgen.packaged.autograd.gen_trace_type import MANUAL_AUTOGRAD
+
+    composite = (
+        f.has_composite_implicit_autograd_kernel
+        or f.has_composite_implicit_autograd_nested_tensor_kernel
+    )
+    if composite or str(f.func.name.name) in MANUAL_AUTOGRAD:
+        return []
+    tracked = modifies_arguments(f) or get_view_info(f) is not None
+    return [RECORDED, TRACKED] if tracked else [RECORDED]
 
 
 def _page(f: object) -> str:

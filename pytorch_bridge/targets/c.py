@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from ..schema import Function
+from ..schema.functions import RECORDED, TRACKED
 from ..types import schema_type
 from .api import Op, Parameter, Result
 
@@ -93,8 +94,20 @@ def _body(op: Op, installed: Function, newest: str) -> str:
     if [r.type for r in installed.returns] != [r.ret.type for r in op.results]:
         return f'return needs_torch("{op.function.name}", "{newest}");'
     call = f"{installed.cpp_struct}::call({', '.join(arguments)})"
-    statements = [*refuse, f"return guard([&] {{ {_store(op.results, call)} }});"]
+    below = _below_autograd(op, installed)
+    statements = [*refuse, f"return guard([&] {{ {below}{_store(op.results, call)} }});"]
     return "\n  ".join(_wrap(s, " " * 6) for s in statements)
+
+
+def _below_autograd(op: Op, installed: Function) -> str:
+    """What passes autograd by where none of the arguments has anything to do with it."""
+    conditions = [c for p in op.parameters if (c := p.type.cpp_unrecorded(p.c))]
+    if op.factory and not conditions:
+        return "const BelowAutograd below(true); "
+    if not conditions or RECORDED not in installed.tags:
+        return ""
+    only = ", c10::autograd_dispatch_keyset" if TRACKED in installed.tags else ""
+    return f"const BelowAutograd below({' && '.join(conditions)}{only}); "
 
 
 def _store(results: tuple[Result, ...], call: str) -> str:

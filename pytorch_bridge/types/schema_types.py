@@ -27,7 +27,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .. import toolchain
-from ..errors import BridgeTypeError
+from ..errors import BridgeTypeError, MissingMethodError
 from . import c_support
 from .base import CType, Sub, Type
 from .enums import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, device_parts, dtype_name
@@ -70,6 +70,19 @@ class GoOption:
     default: str = ""  # the Go literal of the default, where leaving the field out is not enough
     zero: str = ""  # the zero value to replace by it; "" with a default: the field is a pointer
     note: str = ""  # what leaving it out means, for the doc comment
+
+
+@dataclass(frozen=True)
+class PackageResult:
+    """How a result comes from C to a Go package of its own: the members of the block, in C the
+    statements before the call, the arguments and the statements after success, where the block is
+    *b; and the Go expression for the value."""
+
+    fields: list[BlockField]
+    before: list[str]
+    arguments: list[str]
+    after: list[str]
+    go: str
 
 
 class SchemaType(CType):
@@ -151,6 +164,11 @@ class SchemaType(CType):
     def cpp(self, n: str, written: bool = False) -> str:
         return n
 
+    def cpp_unrecorded(self, n: str) -> str:
+        """A C++ condition: is there no tensor in the argument that autograd has to look after?
+        Empty for what is never a tensor."""
+        return ""
+
     def cpp_is_default(self, n: str, default: str) -> str:
         """A C++ condition: does the C parameter have the schema's default?"""
         raise NotImplementedError(f"{self.schema} = {default}")
@@ -204,6 +222,22 @@ class SchemaType(CType):
     def go_result(self, n: str) -> str:
         return f"blk.{n}"
 
+    # In a Go package of its own, which has the functions of gotorch/graph
+    def package_go(self) -> str:
+        """The Go type as another package than gotorch writes it."""
+        return re.sub(r"\b([A-Z]\w*)", r"gotorch.\1", self.go)
+
+    def package_block(self) -> list[BlockField]:
+        return self.block()
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        """Statements that put the Go expression x into the block's fields for n."""
+        raise MissingMethodError(f"a Go package cannot have an input of type {self}")
+
+    def package_result(self, n: str) -> PackageResult:
+        """How the result n gets to Go."""
+        raise MissingMethodError(f"a Go package cannot have an output of type {self}")
+
 
 class TensorArg(SchemaType):
     """What the wrappers know of a tensor; TensorType adds what graphs know."""
@@ -212,6 +246,9 @@ class TensorArg(SchemaType):
 
     def cpp(self, n: str, written: bool = False) -> str:
         return f'in_mut({n}, "{n}")' if written else f'in({n}, "{n}")'
+
+    def cpp_unrecorded(self, n: str) -> str:
+        return f"unrecorded({n})"
 
     def block(self) -> list[BlockField]:
         return [BlockField("", "Tensor", "unsafe.Pointer")]
@@ -242,6 +279,18 @@ class TensorArg(SchemaType):
 
     def go_result(self, n: str) -> str:
         return f"newTensor(&blk.{n}, blk.scope)"
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return [f"blk.{n} = graph.Handle({x}, op, {arg})"]
+
+    def package_result(self, n: str) -> PackageResult:
+        return PackageResult(
+            [BlockField("", "struct { Tensor handle; int64_t meta; }", "graph.Result")],
+            [],
+            [f"&b->{n}.handle"],
+            [f"b->{n}.meta = cgotorch_meta(b->{n}.handle);"],
+            f"graph.Tensor(blk.{n}, blk.Block)",
+        )
 
 
 class OptionalTensor(TensorArg):
@@ -308,6 +357,9 @@ class OptionalTensor(TensorArg):
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         return [f'blk.{n} = {x}.optHandle(op, "{arg}")']
 
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return [f"blk.{n} = graph.OptHandle({x}, op, {arg})"]
+
     def go_option(self, default: str) -> GoOption:
         return GoOption("Tensor", note="none")
 
@@ -371,6 +423,15 @@ if ({n}) {{
     def from_block(self, n: str) -> list[str]:
         return [f"b.{n}", f"b.{n}_len"]
 
+    def _package_list(self, n: str, taken: str) -> PackageResult:
+        return PackageResult(
+            [BlockField("", f"struct {{ {self.element} *data; int64_t len; }}", "graph.List")],
+            [],
+            [f"&b->{n}.data", f"&b->{n}.len"],
+            [],
+            f"graph.{taken}(blk.{n})",
+        )
+
 
 class TensorList(ListType):
     """Tensors. In a graph an op takes them one by one; a variable of this type is one list."""
@@ -417,6 +478,9 @@ class TensorList(ListType):
             return f"in_opt_list({n}, {n}_len)"
         return f'in_list({n}, {n}_len, "{n}")'
 
+    def cpp_unrecorded(self, n: str) -> str:
+        return f"unrecorded({n}, {n}_len)"
+
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         function = "optHandles" if self.optional else "handles"
         return [f'blk.{n}, blk.{n}Len = {function}({x}, op, "{arg}")']
@@ -440,9 +504,18 @@ class TensorList(ListType):
     def go_result(self, n: str) -> str:
         return f"newTensors(&blk.{n}, blk.scope)"
 
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return [f"blk.{n}, blk.{n}Len = graph.Handles({x}, op, {arg})"]
+
+    def package_result(self, n: str) -> PackageResult:
+        return self._package_list(n, "Tensors")
+
 
 class OptionalTensorList(TensorList):
     optional = True
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return [f"blk.{n}, blk.{n}Len = graph.OptHandles({x}, op, {arg})"]
 
 
 class Plain(SchemaType):
@@ -526,6 +599,15 @@ class Number(Plain):
     def go_result(self, n: str) -> str:
         return f"blk.{n} != 0" if self.go == "bool" else f"blk.{n}"
 
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return [f"blk.{n} = graph.Bool({x})" if self.go == "bool" else f"blk.{n} = {x}"]
+
+    def package_result(self, n: str) -> PackageResult:
+        if self.go != "bool":
+            return PackageResult(self.block(), [], [f"&b->{n}"], [], f"blk.{n}")
+        after = [f"b->{n} = {n};"]
+        return PackageResult(self.block(), [f"bool {n};"], [f"&{n}"], after, f"blk.{n} != 0")
+
 
 class OptionalNumber(SchemaType):
     """int?, float?, bool?: a pointer in C and in Go."""
@@ -590,6 +672,9 @@ class OptionalNumber(SchemaType):
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         return [f"blk.{n} = unsafe.Pointer({x})"]
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return self.go_fill(n, x, arg)
 
     def go_option(self, default: str) -> GoOption:
         if default in ("None", "0", "False"):
@@ -659,6 +744,12 @@ class NumberList(ListType):
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         return [f"blk.{n}, blk.{n}Len = unsafe.Pointer(unsafe.SliceData({x})), int64(len({x}))"]
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return self.go_fill(n, x, arg)
+
+    def package_result(self, n: str) -> PackageResult:
+        return self._package_list(n, "TakeInts" if self.kind == "int" else "TakeFloats")
 
     def go_option(self, default: str) -> GoOption:
         if default == "None" or not self.values(default):
@@ -779,6 +870,17 @@ class ScalarArg(Plain):
     def go_result(self, n: str) -> str:
         return f"blk.{n}.value()"
 
+    def package_block(self) -> list[BlockField]:
+        return [BlockField("", "Scalar", "graph.Number")]
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return [f"blk.{n} = graph.Scalar({x}, op, {arg})"]
+
+    def package_result(self, n: str) -> PackageResult:
+        return PackageResult(
+            self.package_block(), [], [f"&b->{n}"], [], f"graph.ScalarOf(blk.{n})"
+        )
+
 
 class OptionalScalar(ScalarArg):
     c = "const Scalar *"
@@ -822,6 +924,12 @@ class OptionalScalar(ScalarArg):
 
     def from_block(self, n: str) -> list[str]:
         return [f"b.{n}.kind == ScalarNone ? nullptr : &b.{n}"]
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        return SchemaType.package_fill(self, n, x, arg)
+
+    def package_result(self, n: str) -> PackageResult:
+        return SchemaType.package_result(self, n)
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         return [f'blk.{n} = optScalar({x}, op, "{arg}")']
@@ -1055,6 +1163,18 @@ class String(SchemaType):
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
         function = "optString" if self.optional else "cString"
         return [f'blk.{n} = {function}({x}, op, "{arg}")']
+
+    def package_fill(self, n: str, x: str, arg: str) -> list[str]:
+        if self.optional:
+            return super().package_fill(n, x, arg)
+        return [f"blk.{n} = graph.CString({x}, op, {arg})"]
+
+    def package_result(self, n: str) -> PackageResult:
+        if self.optional:
+            return super().package_result(n)
+        return PackageResult(
+            self.block(), [], [f"&b->{n}"], [], f"C.GoString((*C.char)(blk.{n}))"
+        )
 
     def go_option(self, default: str) -> GoOption:
         if default == "None":
