@@ -55,7 +55,7 @@ def function(
     *,
     mutable: Iterable[Variable] = (),
     name: str | None = None,
-    rewrite: bool | None = None,
+    rewrite: bool | Iterable[str] | None = None,
 ) -> CompiledFunction:
     """Returns a callable that computes outputs from inputs.
 
@@ -63,11 +63,14 @@ def function(
     has no C code), "py" (each op in Python), "opwise", "dual",
     "debug" (checks what every op declares), or what register_linker has added.
 
+    `rewrite` is False where the graph is to be run as it stands, or names the rewrites to apply, of
+    those in `pytorch_bridge.rewrite.PASSES`; all are applied otherwise, except in mode "debug".
+
     No output shares memory with an input or a constant. Ops that write into an input write into a
     copy of it, unless it is in `mutable`: then the caller's value is changed.
 
     InconsistencyError where no order of the ops respects what they destroy. BridgeValueError where
-    the outputs need a variable that is no input.
+    the outputs need a variable that is no input, or there is no such mode or rewrite.
     """
     ins = [inputs] if isinstance(inputs, Variable) else list(inputs)
     single = isinstance(outputs, Variable)
@@ -75,20 +78,34 @@ def function(
     mode = default_mode() if mode is None else mode
     if mode not in LINKERS:
         raise BridgeValueError(f"there is no mode {mode!r}: modes are {', '.join(sorted(LINKERS))}")
-    fgraph = FunctionGraph(ins, outs)
-    changed = set(mutable)
-    for v in changed:
-        if v not in ins:
-            raise BridgeValueError(f"{v} is in mutable, but no input")
-    kept = {fgraph.became[v] for v in ins if v not in changed}
-    protect(fgraph, kept)
-    fgraph.attach_feature(DestroyHandler(kept))
-    if rewrite if rewrite is not None else mode not in _UNCHANGED:
-        from .rewrite import rewrite as improve
-
-        improve(fgraph)
+    improve = rewrite if rewrite is not None else mode not in _UNCHANGED
+    fgraph = prepared(ins, outs, mutable, improve)
     linker = LINKERS[mode](fgraph)
     return CompiledFunction(ins, outs, single, fgraph, linker, mode, name)
+
+
+def prepared(
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    mutable: Iterable[Variable] = (),
+    rewrite: bool | Iterable[str] = True,
+) -> FunctionGraph:
+    """The graph as it is compiled: a copy that keeps what the caller gives as it is, but for the
+    inputs in `mutable`, and is rewritten: by every pass, none, or those that are named. The errors
+    are those of `function`."""
+    fgraph = FunctionGraph(list(inputs), list(outputs))
+    changed = set(mutable)
+    for v in changed:
+        if v not in inputs:
+            raise BridgeValueError(f"{v} is in mutable, but no input")
+    kept = {fgraph.became[v] for v in inputs if v not in changed}
+    protect(fgraph, kept)
+    fgraph.attach_feature(DestroyHandler(kept))
+    if rewrite is not False:
+        from .rewrite import rewrite as improve
+
+        improve(fgraph, rewrite)
+    return fgraph
 
 
 def protect(fgraph: FunctionGraph, kept: set[Variable]) -> None:
@@ -141,13 +158,13 @@ class CompiledFunction:
         self._checked = bool(getattr(linker, "checks_inputs", False))
         direct = getattr(self.thunk, "call", None) if self._checked else None
         # A list of one output comes from `call` as the output itself.
-        self._direct = direct if single or len(outputs) > 1 else None
+        self.direct = direct if single or len(outputs) > 1 else None
         self._backward: dict[tuple[bool, ...], Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._direct is not None and not kwargs and len(args) == len(self.inputs):
+        if self.direct is not None and not kwargs and len(args) == len(self.inputs):
             try:
-                return self._direct(*args)
+                return self.direct(*args)
             except (TypeError, ValueError, RuntimeError) as e:
                 if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
                     raise

@@ -60,7 +60,7 @@ class Specialization:
     ) -> None:
         self.compiled, self.flat, self.rebuild = compiled, flat, rebuild
         # The C callable itself, where every argument is an input and the output the result.
-        self.direct = compiled._direct if flat and rebuild is None else None
+        self.direct = compiled.direct if flat and rebuild is None else None
         self.watch(args)
 
     def watch(self, args: Sequence[Any]) -> None:
@@ -92,7 +92,7 @@ class Specialization:
 
     def __call__(self, args: Sequence[Any]) -> Any:
         values = args if self.flat else list(_leaves(args))
-        direct = self.compiled._direct
+        direct = self.compiled.direct
         if direct is not None and not any(getattr(v, "requires_grad", False) for v in values):
             found = direct(*values)
         else:

@@ -77,6 +77,9 @@ class Proxy:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypingError(f"a value of type {self._pb_type} cannot be called{_here()}")
 
+    def __bridge_apply__(self, op: Any, inputs: Any) -> Any:
+        return self._pb_trace.on_variables(op, inputs, {})
+
     # What must be known while the function is traced
     def __bool__(self) -> bool:
         self._pb_trace.need_value(self)

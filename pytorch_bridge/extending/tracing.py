@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..graph.basic import Variable, ancestors
-from ..graph.variables import _collected
+from ..graph.variables import collected
 from ..ops.native import Packet
 from ..types.base import Type
 from . import lowering, natives, types
@@ -267,7 +267,7 @@ class Trace:
             if natives.makes_sizes(function):  # torch.zeros(2, 3) is torch.zeros([2, 3])
                 given = (given,)
             elif type(args[0]) is Proxy:
-                given = (given[0], *_collected(function, given[1:]))
+                given = (given[0], *collected(function, given[1:]))
         try:
             return self.wrap(function(*given, **unwrapped(dict(kwargs))))
         except BridgeTypeError as e:

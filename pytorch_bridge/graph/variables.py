@@ -95,7 +95,7 @@ class TensorMethods:
         method = find_method(name)
         if method is None:
             raise AttributeError(f"a tensor variable has no attribute {name!r}")
-        return lambda *args, **kwargs: method(self, *_collected(method, args), **kwargs)
+        return lambda *args, **kwargs: method(self, *collected(method, args), **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
         from ..ops.indexing import get_item
@@ -131,7 +131,7 @@ class TensorMethods:
         return packet(*args, **(kwargs or {}))
 
 
-def _collected(method: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def collected(method: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """`x.view(2, 3)` as `x.view([2, 3])`, where the method takes a list of sizes."""
     numbers = args and all(
         isinstance(a, ValueVariable) or (isinstance(a, int) and not isinstance(a, bool))

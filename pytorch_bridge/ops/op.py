@@ -88,6 +88,10 @@ class Op(HasCode):
 
     def __call__(self, *inputs: Any, name: str | None = None) -> Any:
         """The output of an application: a variable, or a list where there are several."""
+        for v in inputs:
+            # What stands for a variable (in a traced function) applies ops in its own way.
+            if (apply := getattr(type(v), "__bridge_apply__", None)) is not None:
+                return apply(v, self, inputs)
         node = self.make_node(*inputs)
         if name is not None:
             if len(node.outputs) != 1 and self.default_output is None:

@@ -1,4 +1,10 @@
-"""The types of graphs, and those of PyTorch's schema language, with their C, C++ and Go faces."""
+"""The types of graphs, and those of PyTorch's schema language, with their C, C++ and Go faces.
+
+The kinds of types that extensions speak of (`types.Array`, `types.Integer`) are found here too;
+they live in pytorch_bridge.extending.types.
+"""
+
+from typing import Any
 
 from .base import CType, Generic, Type, generic, register_transfer, transfer
 from .schema_types import BlockField, GoOption, SchemaType, schema_type
@@ -17,3 +23,11 @@ __all__ = [
     "schema_type",
     "transfer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..extending import types
+
+    return getattr(types, name)

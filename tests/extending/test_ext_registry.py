@@ -83,6 +83,12 @@ def test_c1_one_module_has_every_name():
 
 
 def test_where_code_from_numba_looks():
+    from pytorch_bridge import types
+    from pytorch_bridge.extending import types as kinds
+
+    assert types.Array is kinds.Array
+    with pytest.raises(AttributeError, match="has no attribute 'Arrays'"):
+        _ = types.Arrays
     from pytorch_bridge.typing.typeof import typeof_impl as there
 
     assert there is typeof_impl
