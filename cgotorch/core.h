@@ -10,4 +10,5 @@
 #include "index.h"
 #include "warnings.h"
 #include "graph.h"
+#include "loops.h"
 #include "aoti.h"

@@ -75,6 +75,8 @@ void cgotorch_graph_enter(cgotorch_graph_state *state) {
   const c10::impl::LocalDispatchKeySet now = c10::impl::tls_local_dispatch_key_set();
   state->included = now.included_.raw_repr();
   state->excluded = now.excluded_.raw_repr();
+  state->grad_mode = c10::GradMode::is_enabled() ? 1 : 0;
+  c10::GradMode::set_enabled(false);
   // ADInplaceOrView stays: it counts the versions that autograd outside of the graph relies on.
   force(now.included_,
         now.excluded_ | c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset);
@@ -84,6 +86,7 @@ void cgotorch_graph_leave(const cgotorch_graph_state *state) {
   using c10::DispatchKeySet;
   force(DispatchKeySet(DispatchKeySet::RAW, state->included),
         DispatchKeySet(DispatchKeySet::RAW, state->excluded));
+  c10::GradMode::set_enabled(state->grad_mode != 0);
 }
 
 const char *cgotorch_make_error(const char *kind, const char *message) {

@@ -7,11 +7,12 @@
 typedef struct {
   uint64_t included;
   uint64_t excluded;
+  uint64_t grad_mode;
 } cgotorch_graph_state;
 
 /* From here to cgotorch_graph_leave(state) on the same thread, functions neither record a graph nor
- * cast automatically: a compiled graph has its dtypes, and its gradient is another graph. Changes
- * in place still count in a tensor's version. */
+ * cast automatically, and run the kernels that they run under no_grad: a compiled graph has its
+ * dtypes, and its gradient is another graph. Changes in place still count in a tensor's version. */
 CGOTORCH_API void cgotorch_graph_enter(cgotorch_graph_state *state);
 CGOTORCH_API void cgotorch_graph_leave(const cgotorch_graph_state *state);
 

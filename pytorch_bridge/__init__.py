@@ -33,14 +33,18 @@ if TYPE_CHECKING:
         InconsistencyError,
         MissingMethodError,
     )
+    from .exported import from_exported
     from .extending import jit
     from .graph.basic import Apply, Constant, Variable
     from .graph.function_graph import FunctionGraph
     from .graph.gradient import grad
     from .graph.printing import dprint, draw
     from .loading import load_go
+    from .model import Model
     from .ops.native import constant
     from .ops.op import Op
+    from .targets.go_package import ExportError, export_go
+    from .training import SGD, Adam, AdamW, Training, training_step
     from .types import (
         CType,
         Generic,
@@ -59,23 +63,31 @@ _LATER = {
     "BridgeTypeError": "errors",
     "BridgeValueError": "errors",
     "CType": "types",
+    "Adam": "training",
+    "AdamW": "training",
     "CompileError": "errors",
     "CompiledFunction": "compiled",
     "Constant": "graph.basic",
     "ContractError": "errors",
+    "ExportError": "targets.go_package",
     "FunctionGraph": "graph.function_graph",
     "Generic": "types",
     "GoBuildError": "loading.errors",
     "GoError": "loading.errors",
     "InconsistencyError": "errors",
     "MissingMethodError": "errors",
+    "Model": "model",
     "Op": "ops.op",
+    "SGD": "training",
     "TensorType": "types",
+    "Training": "training",
     "Type": "types",
     "Variable": "graph.basic",
     "constant": "ops.native",
     "dprint": "graph.printing",
     "draw": "graph.printing",
+    "export_go": "targets.go_package",
+    "from_exported": "exported",
     "function": "compiled",
     "generic": "types",
     "jit": "extending",
@@ -84,12 +96,16 @@ _LATER = {
     "register_linker": "compiled",
     "register_transfer": "types",
     "schema_type": "types",
+    "training_step": "training",
     "transfer": "types",
 }
 _PACKAGES = ("ops",)
 
 
 __all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
     "Apply",
     "BridgeError",
     "BridgeTypeError",
@@ -99,17 +115,22 @@ __all__ = [
     "CompiledFunction",
     "Constant",
     "ContractError",
+    "ExportError",
     "FunctionGraph",
     "Generic",
     "InconsistencyError",
     "MissingMethodError",
+    "Model",
     "Op",
     "TensorType",
+    "Training",
     "Type",
     "Variable",
     "constant",
     "dprint",
     "draw",
+    "export_go",
+    "from_exported",
     "function",
     "generic",
     "grad",
@@ -119,6 +140,7 @@ __all__ = [
     "register_linker",
     "register_transfer",
     "schema_type",
+    "training_step",
     "transfer",
 ]
 

@@ -81,6 +81,26 @@ def bench(parser: argparse.ArgumentParser) -> Run:
 
 
 @command
+def export(parser: argparse.ArgumentParser) -> Run:
+    """Write a Go package for a model that torch.export.save has saved."""
+    parser.add_argument("model", type=Path, help="the file of torch.export.save, model.pt2")
+    parser.add_argument("--go", type=Path, metavar="DIR", required=True, help="the new folder")
+    parser.add_argument("--package", help="the name of the Go package; by default the folder's")
+    parser.add_argument("--module", help="write a go.mod that names this module")
+    parser.add_argument("--name", default="Forward", help="the name of the function: Forward")
+    parser.add_argument(
+        "--training", action="store_true", help="add TrainStep: cross entropy and SGD"
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.targets.go_package.command import main
+
+        return main(options)
+
+    return run
+
+
+@command
 def doctor(parser: argparse.ArgumentParser) -> Run:
     """Say what is installed, what is missing, and what to type."""
 

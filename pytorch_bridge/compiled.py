@@ -37,9 +37,14 @@ register_linker("py", _lazy("python", "PythonLinker"))
 register_linker("opwise", _lazy("opwise", "OpWiseLinker"))
 register_linker("dual", _lazy("dual", "DualLinker"))
 register_linker("debug", _lazy("debug", "DebugLinker"))
+register_linker("inductor", _lazy("inductor", "InductorLinker"))
 
-# Modes whose graph is run as it was written.
-_UNCHANGED = frozenset(["debug"])
+# The rewrites of modes that do not take them all: what debug mode checks is the graph as it was
+# written; Inductor fuses and reuses memory itself, and its constants keep their names and values.
+_REWRITES: dict[str, bool | tuple[str, ...]] = {
+    "debug": False,
+    "inductor": ("canonical", "copies", "merge"),
+}
 
 
 def default_mode() -> str:
@@ -61,10 +66,12 @@ def function(
 
     `mode` is how: "c" (one C function, the default), "c_only" (the same, and an error where a node
     has no C code), "py" (each op in Python), "opwise", "dual",
-    "debug" (checks what every op declares), or what register_linker has added.
+    "debug" (checks what every op declares), "inductor" (compiled by AOTInductor, which takes a
+    minute, and rounds otherwise), or what register_linker has added.
 
     `rewrite` is False where the graph is to be run as it stands, or names the rewrites to apply, of
-    those in `pytorch_bridge.rewrite.PASSES`; all are applied otherwise, except in mode "debug".
+    those in `pytorch_bridge.rewrite.PASSES`; all are applied otherwise, except in mode "debug",
+    and in "inductor", which does some of it itself.
 
     No output shares memory with an input or a constant. Ops that write into an input write into a
     copy of it, unless it is in `mutable`: then the caller's value is changed.
@@ -78,7 +85,7 @@ def function(
     mode = default_mode() if mode is None else mode
     if mode not in LINKERS:
         raise BridgeValueError(f"there is no mode {mode!r}: modes are {', '.join(sorted(LINKERS))}")
-    improve = rewrite if rewrite is not None else mode not in _UNCHANGED
+    improve = rewrite if rewrite is not None else _REWRITES.get(mode, True)
     fgraph = prepared(ins, outs, mutable, improve)
     linker = LINKERS[mode](fgraph)
     return CompiledFunction(ins, outs, single, fgraph, linker, mode, name)

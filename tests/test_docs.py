@@ -7,9 +7,10 @@ Python and C take turns in the page's order, so that one can read a file that an
 
 - A Go block with `package main` is a program by itself. In others, declarations that start a line
   go to the package, and the rest is run in order. IMPORTS are there already.
-- A Go block whose first line is a comment with a file's name, and whose package is not main, is that
-  file in the page's folder.
+- A Go block whose first line is a comment with a file's name, and whose package is not main or which
+  is in a folder, is that file in the page's folder.
 - A C block with a main is a program by itself; the others of a page make up one.
+- A ```bash block is run, in the page's folder. A ```sh block is not.
 - A ```text block is what the block before it prints, and so is an `// Output:` comment at the end
   of a Go block. `...` stands for anything.
 - In a table headed `Python | Go` both cells of a row are run on the same variables, and the values
@@ -34,7 +35,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import cli, toolchain
+from pytorch_bridge import cli, env, toolchain
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
@@ -128,7 +129,9 @@ def read(path: Path) -> Page:
             if line.strip() != "```":
                 fence.text += line + "\n"
                 continue
-            if fence.language in ("go", "c", "python"):
+            if fence.language in ("go", "c", "python", "bash"):
+                if fence.language == "bash":
+                    page.shell += enumerate(fence.text.splitlines(), fence.line)
                 page.steps.append(fence)
                 previous = fence
                 split = re.split(r"^// Output:\n", fence.text, maxsplit=1, flags=re.M)
@@ -176,7 +179,7 @@ def is_go(step: Block | Row) -> bool:
 
 
 def is_program(block: Block | Row) -> bool:
-    if isinstance(block, Row):
+    if isinstance(block, Row) or file_of(block):
         return False
     return bool(re.search(r"^package main$|^int main\(", block.text, re.M))
 
@@ -185,8 +188,8 @@ def file_of(block: Block | Row) -> str | None:
     """The file that a Go block of a package of its own is."""
     if isinstance(block, Row) or block.language != "go":
         return None
-    match = re.match(r"// ([\w/.-]+\.go)\n(?:\n|//.*\n)*package (?!main\n)", block.text)
-    return match[1] if match else None
+    match = re.match(r"// ([\w/.-]+\.go)\n(?:\n|//.*\n)*package (\w+)\n", block.text)
+    return match[1] if match and (match[2] != "main" or "/" in match[1]) else None
 
 
 GO_SHOW = """\
@@ -465,6 +468,24 @@ def alike(expected: str, got: str) -> bool:
     return re.fullmatch(pattern, lines(got), re.S) is not None
 
 
+def output_of(command: list[str | Path], step: Block, folder: Path) -> str:
+    """What a command prints, run as a user of the set-up's environment runs it."""
+    variables = env.variables()
+    here = os.pathsep.join(
+        [str(Path(sys.executable).parent), variables.get("PATH", os.environ["PATH"])]
+    )
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables, "PATH": here},
+    )
+    if done.returncode != 0:
+        pytest.fail(f"{step.where}: {done.stdout}{done.stderr}", pytrace=False)
+    return done.stdout
+
+
 def run_page(
     page: Page, go_examples: Path, library, folder: Path
 ) -> Iterator[tuple[Block | Row, str, str | None]]:
@@ -507,10 +528,9 @@ def run_page(
                 else:
                     program = [compile_c(step.text, folder, f"program_{programs}", library)]
                 programs += step.language == "go"
-                done = subprocess.run(program, cwd=folder, capture_output=True, text=True)
-                if done.returncode != 0:
-                    pytest.fail(f"{step.where}: {done.stdout}{done.stderr}", pytrace=False)
-                got = done.stdout
+                got = output_of(program, step, folder)
+            elif step.language == "bash":
+                got = output_of(["bash", "-ec", step.text], step, folder)
             else:
                 code = python_step(step) if step.language == "python" else ""
                 got = session(step.language).run(code, step.where)

@@ -27,6 +27,9 @@ struct pb_python {
   /* A new reference to the Python tensor of a handle, which stays the caller's; None for NULL. NULL
    * with an exception set where there is no memory. */
   PyObject *(*wrap)(struct cgotorch_tensor *t);
+  /* As unwrap, for the graph's own constants, which may require a gradient: nobody sees that in the
+   * results, but PyTorch chooses kernels by it. */
+  struct cgotorch_tensor *(*unwrap_constant)(PyObject *object);
 };
 
 /* One call of a graph. */

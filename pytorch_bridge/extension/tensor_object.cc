@@ -8,11 +8,16 @@
 namespace pytorch_bridge {
 namespace {
 
-::Tensor unwrap(PyObject *object) {
+::Tensor unwrap_constant(PyObject *object) {
   if (!THPVariable_Check(object)) {
     PyErr_Format(PyExc_TypeError, "expected a torch.Tensor, got %s", Py_TYPE(object)->tp_name);
     return nullptr;
   }
+  return RetainTensor(reinterpret_cast<::Tensor>(THPVariable_Unpack(object).unsafeGetTensorImpl()));
+}
+
+::Tensor unwrap(PyObject *object) {
+  if (!THPVariable_Check(object)) return unwrap_constant(object);
   const at::Tensor &tensor = THPVariable_Unpack(object);
   if (at::GradMode::is_enabled() && tensor.requires_grad()) {
     PyErr_SetString(PyExc_RuntimeError,
@@ -36,6 +41,6 @@ PyObject *wrap(::Tensor t) {
 
 }  // namespace
 
-const pb_python tensor_objects = {unwrap, wrap};
+const pb_python tensor_objects = {unwrap, wrap, unwrap_constant};
 
 }  // namespace pytorch_bridge

@@ -1,13 +1,14 @@
 """A graph between inputs and outputs that can be changed safely.
 
 It knows who uses each variable, and tells its features of every change. A change can be tried:
-`replace_all_validate` makes it, asks the features, and takes it back where one objects.
+what is done in `trial` is validated by the features, and taken back where one objects.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
@@ -226,17 +227,17 @@ class FunctionGraph:
             if old in self.clients:
                 self.replace(old, new, reason)
 
-    def replace_all_validate(
-        self, pairs: Iterable[tuple[Variable, Variable]], reason: str = ""
-    ) -> None:
-        """`replace_all`, then `validate`; where either raises, the graph is as before."""
-        if self._undo is not None:  # part of a bigger change, which answers for it
-            self.replace_all(pairs, reason)
+    @contextmanager
+    def trial(self, reason: str = "") -> Iterator[None]:
+        """Whatever is changed inside is validated at the end; where that or the change itself
+        raises, the graph is as before. One inside another is part of it."""
+        if self._undo is not None:
+            yield
             self.validate()
             return
         self._undo = []
         try:
-            self.replace_all(pairs, reason)
+            yield
             self.validate()
         except BaseException:
             undo, self._undo = self._undo, None
@@ -245,6 +246,13 @@ class FunctionGraph:
             raise
         finally:
             self._undo = None
+
+    def replace_all_validate(
+        self, pairs: Iterable[tuple[Variable, Variable]], reason: str = ""
+    ) -> None:
+        """`replace_all`, then `validate`; where either raises, the graph is as before."""
+        with self.trial(reason):
+            self.replace_all(pairs, reason)
 
     def replace_validate(self, old: Variable, new: Variable, reason: str = "") -> None:
         """`replace_all_validate` for one pair."""

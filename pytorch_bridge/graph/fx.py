@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import BridgeTypeError
-from .basic import Variable
+from ..types import TensorType, Type, schema_type
+from ..types.schema_types import ScalarArg, TensorArg, TensorList
+from .basic import Apply, Variable
 
 # Python's and torch's functions of sizes, as scalar ops.
 _SCALARS: dict[Any, str] = {
@@ -52,11 +55,26 @@ _TORCH_SCALARS = {
     "_sym_sqrt": "sqrt",
 }
 # Nodes that only pass a value on.
-_IDENTITIES = ("aten::detach", "aten::alias", "aten::lift_fresh", "aten::lift_fresh_copy")
+_IDENTITIES = (
+    "aten::detach",
+    "aten::detach_",
+    "aten::alias",
+    "aten::lift_fresh",
+    "aten::lift_fresh_copy",
+)
 # Nodes that only check: what they check is known, or is checked by the ops themselves.
 _CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
 
 Handler = Callable[["Importer", Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def of_symbols(name: str) -> Callable[..., Any] | None:
+    """torch's function that does to its symbols of sizes what a scalar op does to numbers; None
+    where Python's own does."""
+    import torch
+
+    theirs = (f for f, mine in _TORCH_SCALARS.items() if mine == name)
+    return next((getattr(torch, f) for f in theirs if hasattr(torch, f)), None)
 
 
 class UnsupportedNode(BridgeTypeError):
@@ -67,7 +85,8 @@ class Importer:
     """Turns nodes into variables as they are asked for. `values` begins with what is known: what
     a placeholder stands for, or what some node has been computed to already.
 
-    `handlers` are for functions that are no native ones, by the function or its name.
+    `handlers` are for functions that are no native ones, by the function or its name. With `typed`,
+    results have the types that nodes carry, whose open sizes are symbols; else they are inferred.
     """
 
     def __init__(
@@ -75,10 +94,12 @@ class Importer:
         values: Mapping[Any, Any],
         attribute: Callable[[str], Any] | None = None,
         handlers: Mapping[Any, Handler] | None = None,
+        typed: bool = False,
     ) -> None:
         self.values = dict(values)
         self.attribute = attribute
         self.handlers = dict(handlers or {})
+        self.typed = typed
 
     def convert(self, nodes: Iterable[Any]) -> list[Any]:
         """The variables (or numbers, or lists of them) that nodes compute."""
@@ -117,14 +138,14 @@ class Importer:
         args = self.value(node.args)
         kwargs = self.value(node.kwargs)
         try:
-            return self.call(node.target, args, kwargs)
-        except UnsupportedNode:
-            raise
+            return self.call(node.target, args, kwargs, node)
         except (TypeError, ValueError, NotImplementedError, AttributeError) as e:
-            raise UnsupportedNode(f"{node.format_node()}: {e}") from e
+            raise UnsupportedNode(f"{node.format_node()}: {e}{written_at(node)}") from e
 
-    def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function returns for these arguments."""
+    def call(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any = None
+    ) -> Any:
+        """What a function returns for these arguments; `node` is the one that calls it."""
         from ..ops import scalar
         from ..ops.basic import shape_i
         from ..ops.native import native, results_of
@@ -157,17 +178,89 @@ class Importer:
         if any(c in schema.name for c in _CHECKS):
             return None
         if not schema.name.startswith("aten::"):
-            raise UnsupportedNode(f"{schema.name} is no native function of PyTorch")
+            return self.foreign(target, args, kwargs, node)
         full = schema.name.removeprefix("aten::")
         if schema.overload_name:
             full += f".{schema.overload_name}"
-        function = native(full)
-        values = function.bind(args, kwargs)
-        return results_of(function.apply(values))
+        return results_of(self.apply(native(full), args, kwargs, node))
+
+    def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
+        """What an operator returns that is none of PyTorch's."""
+        raise UnsupportedNode(f"{target._schema.name} is no native function of PyTorch")
+
+    def apply(self, function: Any, args: Any, kwargs: Any, node: Any) -> Apply:
+        """The application of a native function."""
+        from ..ops.scalar import NumberOf
+
+        value = node.meta.get("val") if self.typed and node is not None else None
+        applied = function.apply(function.bind(args, kwargs), _types_of(function, value))
+        if len(applied.outputs) == 1 and isinstance(applied.outputs[0].type, ScalarArg):
+            kind = getattr(type_of(value), "kind", None)
+            if kind is not None:  # a number that later nodes compute with
+                return NumberOf(kind).make_node(applied.outputs[0])
+        return applied
 
 
 def _is_node(value: Any) -> bool:
     return type(value).__name__ == "Node" and type(value).__module__.startswith("torch.fx")
+
+
+def written_at(node: Any) -> str:
+    """Where in the model a node comes from, as lines to put behind a message."""
+    import torch
+
+    trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+    places = [i for i, line in enumerate(trace) if line.lstrip().startswith("File ")]
+    others = (str(Path(torch.__file__).parent), "<eval_with_key>")
+    own = [i for i in places if not any(o in trace[i] for o in others)]
+    if not own:
+        return ""
+    end = next((i for i in places if i > own[-1]), len(trace))
+    return "\n" + "\n".join(trace[own[-1] : end])
+
+
+def type_of(value: Any) -> Type | None:
+    """The type of what a node says that its value is like, a fake tensor or a number; None where
+    no type has it."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            return None
+        sizes = [d if isinstance(d, int) else None for d in value.shape]
+        return TensorType(value.dtype, sizes, device=value.device)
+    for kinds, schema in (
+        ((bool, torch.SymBool), "bool"),
+        ((int, torch.SymInt), "int"),
+        ((float, torch.SymFloat), "float"),
+    ):
+        if isinstance(value, kinds):
+            return schema_type(schema)
+    return None
+
+
+def _types_of(function: Any, value: Any) -> tuple[tuple[Type, ...], tuple[int, ...]] | None:
+    """The types of a native function's results, lists flattened, and how many tensors each list
+    has, from what its node says of them; None where that is not enough."""
+    results = (value,) if len(function.results) == 1 else value
+    if not isinstance(results, (list, tuple)) or len(results) != len(function.results):
+        return None
+    types: list[Type] = []
+    lists: list[int] = []
+    for t, r in zip(function.results, results, strict=True):
+        if isinstance(t, TensorList):
+            if not isinstance(r, (list, tuple)):
+                return None
+            lists.append(len(r))
+            found = [type_of(v) for v in r]
+        elif isinstance(t, TensorArg):
+            found = [type_of(r)]
+        else:
+            return None
+        if not all(isinstance(f, TensorType) for f in found):
+            return None
+        types += found  # type: ignore[arg-type]
+    return tuple(types), tuple(lists)
 
 
 def outputs_of(graph: Any) -> Any:

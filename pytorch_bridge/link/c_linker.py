@@ -163,9 +163,7 @@ class CLinker:
 
     def _only_calls(self) -> bool:
         """Whether the nodes are no more than calls of PyTorch's functions."""
-        from ..ops.native import NativeOp
-
-        return all(type(node.op) is NativeOp for node in self.order)
+        return all(getattr(node.op, "only_calls", False) for node in self.order)
 
     def support_code(self) -> list[str]:
         """The helper functions; what is written twice is defined once."""

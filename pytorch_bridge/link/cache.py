@@ -4,6 +4,8 @@
     <folder>/ab/<key>.json         which headers were read, and the library made with them
     <folder>/ab/<name>.so          the library; the name is a digest of the key and those headers
 
+or .pt2, where AOTInductor has made it.
+
 The key is a digest of the source, of the compiler and its arguments, and of the versions that ops
 and types give; no Python hash and no pickle is in it. A library comes into being by a rename, and
 the record that names it by another, so whoever dies before leaves nothing that is taken for whole.
@@ -23,10 +25,24 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from .. import toolchain
 from ..errors import CompileError
-from .compile import Build
+
+
+class Maker(Protocol):
+    """What makes a library of a source: `link.compile.Build`, for one."""
+
+    @property
+    def source_suffix(self) -> str: ...
+
+    @property
+    def library_suffix(self) -> str: ...
+
+    def run(self, source: Path, library: Path, depends: Path) -> None:
+        """Makes the library, and writes which files it was made from, as `cc -MF` does.
+        CompileError where that fails."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -41,7 +57,7 @@ def digest(*parts: str | bytes) -> str:
 _digests: dict[tuple[str, int, int], str] = {}
 
 
-def _digest_file(path: str) -> str:
+def digest_file(path: str) -> str:
     """A file's digest, "" where it is gone. Read once per process while its date stays."""
     try:
         stat = os.stat(path)
@@ -67,7 +83,7 @@ class Cache:
         self.compiled = 0  # by this object
         self._known: dict[str, Path] = {}
 
-    def library(self, source: str, identity: Sequence[str], build: Build) -> Path:
+    def library(self, source: str, identity: Sequence[str], build: Maker) -> Path:
         """The library for a source; `identity` is what makes the key. It is compiled unless that
         was done. CompileError where the compiler refuses; then nothing is kept but the source."""
         key = digest(*identity)
@@ -96,19 +112,19 @@ class Cache:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _compile(self, place: Path, key: str, source: str, build: Build) -> Path:
+    def _compile(self, place: Path, key: str, source: str, build: Maker) -> Path:
         for left in place.glob(f"{key}.part-*"):  # by one that was killed: we hold its lock
             left.unlink(missing_ok=True)
-        text = place / f"{key}{build.compiler.suffix}"
+        text = place / f"{key}{build.source_suffix}"
         _write(text, source)
-        part = place / f"{key}.part-{os.getpid()}.so"
+        part = place / f"{key}.part-{os.getpid()}{build.library_suffix}"
         depends = part.with_suffix(".d")
         try:
             build.run(text, part, depends)
             words = shlex.split(depends.read_text().replace("\\\n", " "))
             headers = sorted({w for w in words if not w.endswith(":")} - {str(text)})
-            files = {path: _digest_file(path) for path in headers}
-            name = digest(key, json.dumps(files))[:40] + ".so"
+            files = {path: digest_file(path) for path in headers}
+            name = digest(key, json.dumps(files))[:40] + build.library_suffix
             part.replace(place / name)
         finally:
             part.unlink(missing_ok=True)
@@ -123,7 +139,7 @@ def _read(record: Path) -> Path | None:
     try:
         entry = json.loads(record.read_bytes())
         library = record.with_name(entry["library"])
-        same = all(_digest_file(path) == d for path, d in entry["headers"].items())
+        same = all(digest_file(path) == d for path, d in entry["headers"].items())
         return library if same and library.exists() else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

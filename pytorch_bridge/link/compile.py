@@ -80,7 +80,7 @@ def _version(command: str, path: str) -> str:
 
 
 @functools.cache
-def _processor() -> str:
+def processor() -> str:
     """What this processor is, for code that is made for it alone."""
     try:
         text = Path("/proc/cpuinfo").read_text()
@@ -101,11 +101,17 @@ class Build:
     lib_dirs: tuple[str, ...] = ()
     python: bool = True  # whether the source includes Python.h
 
+    library_suffix = ".so"
+
+    @property
+    def source_suffix(self) -> str:
+        return self.compiler.suffix
+
     def identity(self) -> list[str]:
         """What tells this build from others."""
         words = [*self.command(Path("source"), Path("library")), self.compiler.version()]
         if any(a in ("-march=native", "-mtune=native", "-mcpu=native") for a in self.arguments):
-            words.append(_processor())
+            words.append(processor())
         return words
 
     def command(self, source: Path, library: Path, depends: Path | None = None) -> list[str]:

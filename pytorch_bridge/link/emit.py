@@ -273,7 +273,8 @@ class Emitter:
             place = Place("extract", v, input=self.input_numbers[v])
             enter = self._extract(v, {"fail": self._fail(place, label)}, check)
         elif self._is_constant(v):
-            enter = self._extract(v, {"fail": self._fail(Place("extract", v), label)}, False)
+            fail = self._fail(Place("extract", v), label)
+            enter = self._extract(v, {"fail": fail, "constant": "1"}, False)
         else:
             enter = type_.c_init(name, {"fail": self._fail(Place("init", v), label)})
         leave = braced(getattr(type_, "c_cleanup", lambda *_: "")(name, {"fail": "#error"}))

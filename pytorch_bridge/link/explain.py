@@ -133,6 +133,8 @@ class Explainer:
         elif raised is not None and len(raised.args) == 1 and isinstance(raised.args[0], str):
             raised.args = (self._named(raised.args[0]),)
         where = "\n" + (self.where(place) if place else "In a c_sync") if not self.silent else ""
+        if place is not None and _explains_itself(place):
+            where = ""
         if message is not None:
             error: BaseException = exception(message, place, where)
             error.__cause__ = raised
@@ -154,10 +156,16 @@ def exception(message: str, place: Place | None, where: str) -> Exception:
     kind, colon, text = message.partition(": ")
     if not colon:
         kind, text = "RuntimeError", message
-    found = _class(kind, of_type=place is not None and place.phase == "extract")
+    refused = place is not None and (place.phase == "extract" or _explains_itself(place))
+    found = _class(kind, of_type=refused)
     if found is None:
         found, text = RuntimeError, message
     return found(f"{text}{where}")
+
+
+def _explains_itself(place: Place) -> bool:
+    """Whether the place is a check whose message says all that there is to say."""
+    return bool(getattr(getattr(place.node, "op", None), "explains_itself", False))
 
 
 def _class(kind: str, of_type: bool) -> type[Exception] | None:

@@ -19,7 +19,7 @@ from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.schema_types import NumberList, Plain, describe
+from ..types.schema_types import NumberList, Plain, String, TensorList, describe
 from .op import Op, Storage
 
 
@@ -181,6 +181,9 @@ class Shape(_OnOne):
     ) -> None:
         output_storage[0][0] = [int(d) for d in _shape_of(self, inputs[0])]
 
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        return [list(_shape_of(self, inputs[0]))]
+
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
@@ -212,6 +215,9 @@ class Shape_i(_OnOne):
         if self.i >= len(shape):
             raise BridgeTypeError(f"{self}: {describe(inputs[0])} has {len(shape)} dimensions")
         output_storage[0][0] = int(shape[self.i])
+
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        return [_shape_of(self, inputs[0])[self.i]]
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
@@ -389,6 +395,7 @@ register_shape_c_code(
 )
 for _plain in (_deep_copy, _view):
     _plain.add(Plain, "%(oname)s = %(iname)s;", (1,))
+    _plain.add(String, "%(oname)s = %(iname)s;", (1,))
 _copy_list = """{
   size_t size = (%(iname)s_len + 1) * sizeof *%(iname)s;
   int64_t *copy = (int64_t *)malloc(size);
@@ -403,3 +410,25 @@ _copy_list = """{
 }"""
 for _plain in (_deep_copy, _view):
     _plain.add(NumberList, _copy_list, (1,))
+register_deep_copy_op_c_code(
+    TensorList,
+    """{
+  Tensor *copy = (Tensor *)calloc(%(iname)s_len + 1, sizeof *copy);
+  if (copy == NULL) {
+    pb_error = cgotorch_make_error("MemoryError", "a list");
+    %(fail)s
+  }
+  for (int64_t i = 0; i < %(iname)s_len; i++) {
+    if (%(iname)s[i] && (pb_error = Clone(%(iname)s[i], NULL, &copy[i]))) {
+      FreeTensors(copy, i);
+      free(copy);
+      %(fail)s
+    }
+  }
+  FreeTensors(%(oname)s, %(oname)s_len);
+  FreeArray(%(oname)s);
+  %(oname)s = copy;
+  %(oname)s_len = %(iname)s_len;
+}""",
+    version=(1,),
+)

@@ -9,6 +9,7 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Constant, Variable, clone_graph, graph_inputs, toposort
 from ..types import TensorType, Type
 from ..types.schema_types import Number
+from .element import ElementOp
 from .native import constant
 from .op import Op, Storage
 from .scalar import ScalarOp
@@ -34,7 +35,7 @@ class Composite(Op):
         self.outputs = outputs
         self.order = toposort(outputs, inputs)
         for node in self.order:
-            if not isinstance(node.op, ScalarOp):
+            if not isinstance(node.op, (ScalarOp, ElementOp)):
                 raise BridgeTypeError(f"Composite: {node.op} is no scalar op")
         for v in [*inputs, *outputs]:
             element = isinstance(v.type, TensorType) and v.type.ndim == 0
@@ -62,7 +63,8 @@ class Composite(Op):
 
         nodes = []
         for node in self.order:
-            nodes.append((node.op.name, tuple(number(v) for v in node.inputs)))  # type: ignore[attr-defined]
+            inputs = tuple(number(v) for v in node.inputs)
+            nodes.append((node.op, inputs, node.outputs[0].type))
             for v in node.outputs:
                 numbers[v] = len(numbers)
         types = tuple(v.type for v in self.inputs)
@@ -115,7 +117,7 @@ class Composite(Op):
             return known[v]
 
         for node in self.order:
-            assert isinstance(node.op, ScalarOp)
+            assert isinstance(node.op, (ScalarOp, ElementOp))
             known[node.outputs[0]] = node.op.compute([value(v) for v in node.inputs])
         return [value(v) for v in self.outputs]
 
@@ -141,15 +143,26 @@ class Composite(Op):
                 raise BridgeTypeError(f"Elemwise{{{self}}}: input {i} has no fixed dimensions")
             shapes.append(t.shape)
             devices.add(t.device)
-        shape = broadcast(shapes)
-        if shape is None:
+        if broadcast(shapes) is None:
             raise BridgeTypeError(
                 f"Elemwise{{{self}}}: the shapes {', '.join(map(str, shapes))} do not broadcast"
             )
         device = next((d for d in devices if d != "cpu"), "cpu")
         return [
-            TensorType(v.type.dtype, shape, device=device)  # type: ignore[attr-defined]
-            for v in self.outputs
+            TensorType(v.type.dtype, broadcast(mine), device=device)  # type: ignore[attr-defined]
+            for v, mine in zip(self.outputs, self._shapes(shapes), strict=True)
+        ]
+
+    def _shapes(self, shapes: Sequence[Any]) -> list[list[Any]]:
+        """For each output the shapes of the inputs that it depends on."""
+        leaves = {v: 1 << i for i, v in enumerate(self.inputs)}
+        for node in self.order:
+            bits = 0
+            for v in node.inputs:
+                bits |= leaves.get(v, 0)
+            leaves[node.outputs[0]] = bits
+        return [
+            [s for i, s in enumerate(shapes) if leaves.get(v, 0) >> i & 1] for v in self.outputs
         ]
 
     def expand(self, inputs: Sequence[Variable]) -> list[Variable]:
@@ -159,7 +172,8 @@ class Composite(Op):
         became: dict[Variable, Variable] = dict(zip(self.inputs, inputs, strict=True))
         for node in self.order:
             args = [became.get(v, v) for v in node.inputs]
-            became[node.outputs[0]] = Elemwise(node.op)(*args)
+            op = node.op.op if isinstance(node.op, ElementOp) else Elemwise(node.op)
+            became[node.outputs[0]] = op(*args)
         return [became.get(v, v) for v in self.outputs]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import BridgeTypeError, MissingMethodError
+from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
@@ -15,6 +15,12 @@ from .op import CallsTorch, Storage
 
 def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
     """The node of the native function that a scalar op stands for."""
+    from ..graph.basic import Constant
+    from ..types.schema_types import Number
+
+    inputs = [
+        v.data if isinstance(v, Constant) and isinstance(v.type, Number) else v for v in inputs
+    ]
     name = scalar.entry.inplace if inplace else scalar.entry.native
     if not name:
         kind = "in place" if inplace else "on tensors"
@@ -26,12 +32,14 @@ def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Ap
 
 class Elemwise(CallsTorch):
     """A scalar op, applied to every element. `inplace` is {output: input}: the output is made in
-    the memory of that input, which is destroyed.
+    the memory of that input, which is destroyed. A Composite's has memory of its own after all
+    where the input has another shape or other strides than the output.
 
     The scalar op may be a Composite: a whole graph of scalar ops, computed in one go.
     """
 
     __props__ = ("scalar_op", "inplace")
+    only_calls = True  # and loops, which are optimised whatever the rest is
 
     def __init__(self, scalar_op: Any, inplace: dict[int, int] | None = None) -> None:
         from .composite import Composite
@@ -92,7 +100,9 @@ class Elemwise(CallsTorch):
             results = [native(name).torch_op(*inputs)]
         for o, value in enumerate(results):
             if self.composite and o in self.inplace:
-                value = inputs[self.inplace[o]].copy_(value)
+                target = inputs[self.inplace[o]]
+                if (target.shape, target.stride()) == (value.shape, value.stride()):
+                    value = target.copy_(value)
             elif any(value is x for x in inputs) and o not in self.inplace:
                 value = value.clone()
             output_storage[o][0] = value
@@ -108,6 +118,15 @@ class Elemwise(CallsTorch):
         outputs = self.scalar_op.expand(inputs)
         return vector_jacobian(outputs, output_grads, inputs)
 
+    def in_place(self, node: Apply, output: int, input: int) -> Elemwise | None:
+        """The op that makes an output in the memory of an input, as this one already does for
+        others; None where it cannot."""
+        taken = input in self.inplace.values() or output in self.inplace
+        same = node.outputs[output].type == node.inputs[input].type
+        if not self.composite or taken or not same or node.inputs.count(node.inputs[input]) > 1:
+            return None
+        return Elemwise(self.scalar_op, {**self.inplace, output: input})
+
     # In C
     def _native(self, node: Apply) -> tuple[NativeOp, Apply]:
         inner = native_form(self.scalar_op, node.inputs, bool(self.inplace))
@@ -117,7 +136,47 @@ class Elemwise(CallsTorch):
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        if self.composite:
-            raise MissingMethodError(f"{self} has no C code")
-        op, inner = self._native(node)
-        return op.c_code(inner, name, inputs, outputs, sub)
+        if not self.composite:
+            op, inner = self._native(node)
+            return op.c_code(inner, name, inputs, outputs, sub)
+        _, functions, looped = self._functions(node)
+        given = ", ".join(inputs)
+        lines = [
+            f"const Tensor {name}_in[] = {{{given}}};",
+            f"Tensor {name}_out[{len(outputs)}] = {{NULL}};",
+        ]
+        calls = f"(pb_error = {functions}_calls({name}_in, {name}_out))"
+        if looped:
+            run = f"cgotorch_run_loop(&{functions}_loop, {name}_in, {name}_out, &{name}_done)"
+            lines += [
+                f"bool {name}_done = false;",
+                f"pb_error = {run};",
+                f"if (!pb_error && !{name}_done)\n"
+                f"pb_error = {functions}_calls({name}_in, {name}_out);",
+            ]
+            calls = "pb_error"
+        lines.append(f"if ({calls}) {{\n{sub['fail']}\n}}")
+        lines += [f"{out} = {name}_out[{o}];" for o, out in enumerate(outputs)]
+        return "\n".join(lines)
+
+    def _functions(self, node: Apply) -> tuple[str, str, bool]:
+        from .loops import functions, is_single
+
+        single = [is_single(v.type) for v in node.inputs]  # type: ignore[arg-type]
+        return functions(self.scalar_op, single, self.inplace)
+
+    def c_support_code(self) -> Sequence[str]:
+        from .loops import SUPPORT
+
+        return [SUPPORT] if self.composite else []
+
+    def c_support_code_apply(self, node: Apply, name: str) -> str:
+        return self._functions(node)[0] if self.composite else ""
+
+    def c_headers(self) -> Sequence[str]:
+        from .loops import HEADERS
+
+        return HEADERS if self.composite else super().c_headers()
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (2,)

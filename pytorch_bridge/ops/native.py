@@ -11,15 +11,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..schema.functions import REFERENCE_FILE, Argument, Function
+from ..tables import read_table
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.schema_types import Number, OptionalTensor, ScalarArg, TensorArg, TensorList
 from .op import CallsTorch, Storage, parameter_key
+
+if TYPE_CHECKING:
+    from .typing import Result
 
 CORRECTIONS_FILE = Path(__file__).with_name("corrections.yaml")
 
@@ -59,9 +63,7 @@ def _overloads() -> dict[str, list[str]]:
 
 @cache
 def corrections() -> dict[str, Any]:
-    import yaml
-
-    return yaml.safe_load(CORRECTIONS_FILE.read_text())
+    return read_table(CORRECTIONS_FILE)
 
 
 def corrected(table: str, name: str) -> Any:
@@ -97,6 +99,7 @@ class NativeFunction:
             self.results = tuple(
                 t for a, t in zip(self.function.arguments, self.types, strict=True) if a.written
             )
+        self._lists = sum(isinstance(t, TensorList) for t in self.results)
         self._places = {a.name: i for i, a in enumerate(self.function.arguments)}
         self._positional = sum(not a.kwarg_only for a in self.function.arguments)
 
@@ -172,13 +175,17 @@ class NativeFunction:
                 raise BridgeTypeError(f"{self.name}: argument {a.name!r}: {e}") from None
         return tuple(template), inputs
 
-    def apply(self, values: Sequence[Any]) -> Apply:
-        """The node for bound arguments."""
-        better = self._scalar_form(values)
-        if better is not None:
-            return better
+    def apply(self, values: Sequence[Any], types: Result | None = None) -> Apply:
+        """The node for bound arguments. `types` are those of its outputs, where they are known."""
+        form = self._scalar_form(values)
+        if form is not None:
+            return form.apply(values, types)
         template, inputs = self.split(values)
-        node = native_op(self, template, [v.type for v in inputs]).make_node(*inputs)
+        if types is not None:
+            op = native_op(self, template, (), types[1])
+            node = Apply(op, inputs, [t.make_variable() for t in types[0]])
+        else:
+            node = native_op(self, template, [v.type for v in inputs]).make_node(*inputs)
         if node.op.random and self.name in _DECOMPOSED:
             return self._decomposed(node)
         return node
@@ -225,7 +232,7 @@ class NativeFunction:
                 return form
         return None
 
-    def _scalar_form(self, values: Sequence[Any]) -> Apply | None:
+    def _scalar_form(self, values: Sequence[Any]) -> NativeFunction | None:
         """A number where a tensor can stand means the overload for numbers."""
         form = self._scalar
         if form is None:
@@ -235,7 +242,7 @@ class NativeFunction:
                 number = isinstance(value, (bool, int, float, complex)) or (
                     isinstance(value, Variable) and isinstance(value.type, (Number, ScalarArg))
                 )
-                return form.apply(values) if number else None
+                return form if number else None
         return None
 
 
@@ -487,6 +494,7 @@ class NativeOp(CallsTorch):
     """
 
     destroys_what_it_reads = True  # `x.add_(x)` is PyTorch's to allow
+    only_calls = True  # the C code is no more than a call, with little in it to optimise
 
     def __init__(
         self, native_function: NativeFunction, arguments: Template, lists: tuple[int, ...]
@@ -752,14 +760,18 @@ _ops: dict[Any, NativeOp] = {}
 
 
 def native_op(
-    function: NativeFunction, template: Template, input_types: Sequence[Type]
+    function: NativeFunction,
+    template: Template,
+    input_types: Sequence[Type],
+    lists: tuple[int, ...] | None = None,
 ) -> NativeOp:
-    """The op for arguments and input types."""
-    lists: tuple[int, ...] = ()
-    if any(isinstance(t, TensorList) for t in function.results):
-        from .typing import output_types
+    """The op for arguments, and input types or how many tensors each list among the results has."""
+    if lists is None:
+        lists = ()
+        if function._lists:
+            from .typing import output_types
 
-        _, lists = output_types(function, template, tuple(input_types))
+            _, lists = output_types(function, template, tuple(input_types))
     try:
         key = (function.name, parameter_key(template), lists)
         op = _ops.get(key)

@@ -117,6 +117,13 @@ class Op(HasCode):
             f"{self} cannot be run in Python: {type(self).__name__} lacks perform"
         )
 
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs, as torch.export is to record them. `perform` does where it calls torch on
+        what it gets; sizes and numbers are torch.SymInt and the like, which `int()` would fix."""
+        storage: list[Storage] = [[None] for _ in node.outputs]
+        self.perform(node, inputs, storage)
+        return [cell[0] for cell in storage]
+
     # In C
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub

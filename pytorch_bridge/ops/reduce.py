@@ -93,17 +93,23 @@ class Reduce(CallsTorch):
 
         return vector_jacobian([self.expand(inputs[0])], output_grads, inputs)
 
-    def _single(self, node: Apply) -> Apply:
-        inner = self.expand(node.inputs[0].type.make_variable()).owner
-        assert inner is not None
-        return inner
-
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        from ..errors import MissingMethodError
+        """One call, or one after the other where the function takes one axis only."""
+        from ..graph.basic import toposort
 
-        inner = self._single(node)
-        if inner.inputs[0].owner is not None:
-            raise MissingMethodError(f"{self} has C code for one axis only")
-        return inner.op.c_code(inner, name, inputs, outputs, sub)
+        x = node.inputs[0].type.make_variable()
+        steps = toposort([self.expand(x)])
+        lines = [f"Tensor {name}_{k} = NULL;" for k in range(len(steps) - 1)]
+        source = inputs[0]
+        for k, step in enumerate(steps):
+            last = k == len(steps) - 1
+            target = outputs[0] if last else f"{name}_{k}"
+            free = f"FreeTensor({source});" if k else ""
+            # What the last call read goes, whether or not the call fails.
+            fail = sub["fail"].strip().removeprefix("{").removesuffix("}").strip()
+            fails = {"fail": f"{{ {free} {fail} }}" if free else sub["fail"]}
+            lines.append(f"{{\n{step.op.c_code(step, name, [source], [target], fails)}\n{free}\n}}")
+            source = target
+        return "\n".join(lines)

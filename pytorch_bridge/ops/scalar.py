@@ -41,6 +41,12 @@ def _sign(x: float) -> float:
     return type(x)((x > 0) - (x < 0))
 
 
+def _power(x: Any, y: Any) -> Any:
+    if isinstance(x, int) and isinstance(y, int) and y < 0:
+        raise ValueError("pow: an integer to a negative power is no integer")
+    return x**y
+
+
 _S = {
     # name: arity, native, Python, result, C floating, C integer, in place, reduction
     "add": _Entry(2, "add.Tensor", operator.add, "same", "{0} + {1}", "{0} + {1}", "add_.Tensor",
@@ -54,8 +60,8 @@ _S = {
                            "floor_divide_.Tensor"),
     "remainder": _Entry(2, "remainder.Tensor", operator.mod, "same", "pb_remainder({0}, {1})",
                         "pb_remainder_int({0}, {1})", "remainder_.Tensor"),
-    "pow": _Entry(2, "pow.Tensor_Tensor", operator.pow, "same", "pow{f}({0}, {1})", None,
-                  "pow_.Tensor"),
+    "pow": _Entry(2, "pow.Tensor_Tensor", _power, "same", "pow{f}({0}, {1})",
+                  "pb_pow_int({0}, {1})", "pow_.Tensor"),
     "maximum": _Entry(2, "maximum", max, "same", "pb_maximum({0}, {1})",
                       "{0} > {1} ? {0} : {1}", None, "amax"),
     "minimum": _Entry(2, "minimum", min, "same", "pb_minimum({0}, {1})",
@@ -67,8 +73,8 @@ _S = {
     "square": _Entry(1, "square", lambda x: x * x, "same", "{0} * {0}", "{0} * {0}", "square_"),
     "reciprocal": _Entry(1, "reciprocal", lambda x: 1 / x, "float", "1 / {0}", None,
                          "reciprocal_"),
-    "relu": _Entry(1, "relu", lambda x: max(x, type(x)(0)), "same", "{0} <= 0 ? 0 : {0}",
-                   "{0} <= 0 ? 0 : {0}", "relu_"),
+    "relu": _Entry(1, "relu", lambda x: max(x, type(x)(0)), "same", "{0} < 0 ? 0 : {0}",
+                   "{0} < 0 ? 0 : {0}", "relu_"),
     "sqrt": _Entry(1, "sqrt", math.sqrt, "float", "sqrt{f}({0})", None, "sqrt_"),
     "rsqrt": _Entry(1, "rsqrt", lambda x: 1 / math.sqrt(x), "float", "1 / sqrt{f}({0})", None,
                     "rsqrt_"),
@@ -113,6 +119,30 @@ _S = {
                                   "{0} >> {1}"),
 }  # fmt: skip
 
+# What PyTorch's kernels compute otherwise than C, in the last bit or for zeros. sqrt is MKL's where
+# there is one, and not always the nearest number.
+_INEXACT = frozenset(
+    [
+        "floor_divide",
+        "remainder",
+        "pow",
+        "maximum",
+        "minimum",
+        "sqrt",
+        "rsqrt",
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "sigmoid",
+        "silu",
+    ]
+)
+
 SUPPORT = r"""
 /* Python's, and PyTorch's, division and remainder; NaN wins a maximum. */
 static inline double pb_remainder(double a, double b) {
@@ -134,6 +164,12 @@ static inline int64_t pb_floor_divide_int(int64_t a, int64_t b) {
 static inline int64_t pb_remainder_int(int64_t a, int64_t b) {
   int64_t r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline int64_t pb_pow_int(int64_t a, int64_t b) {
+  uint64_t result = 1, power = (uint64_t)a;
+  for (; b > 0; b >>= 1, power *= power)
+    if (b & 1) result *= power;
+  return (int64_t)result;
 }
 static inline double pb_maximum(double a, double b) { return a != a || a > b ? a : b; }
 static inline double pb_minimum(double a, double b) { return a != a || a < b ? a : b; }
@@ -213,6 +249,15 @@ class ScalarOp(Op):
     ) -> None:
         output_storage[0][0] = self.compute(inputs)
 
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        import torch
+
+        from ..graph.fx import of_symbols
+
+        symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
+        function = of_symbols(self.name) if any(isinstance(v, symbols) for v in inputs) else None
+        return [self.compute(inputs) if function is None else function(*inputs)]
+
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
@@ -225,6 +270,13 @@ class ScalarOp(Op):
         if not text:
             raise MissingMethodError(f"{self} has no C code for {c_type}")
         return text.format(*wrapped, f="f" if c_type == "float" else "")
+
+    def exact(self, c_type: str) -> str | None:
+        """C for a C type, with {0}, {1} for the arguments and {f} for the suffix of float's
+        functions, that gives every bit that PyTorch's kernels give; None where there is none."""
+        if self.name in _INEXACT:
+            return None
+        return self.entry.floating if c_type in ("float", "double") else self.entry.integer
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
@@ -243,15 +295,18 @@ class ScalarOp(Op):
         check = ""
         if self.name in ("div", "floor_divide", "remainder"):
             check = (
-                f'if ({inputs[1]} == 0) {{\npb_error = strdup("ZeroDivisionError: {self}: '
-                f'division by zero");\n{sub["fail"]}\n}}\n'
+                f'if ({inputs[1]} == 0) {{\npb_error = cgotorch_make_error("ZeroDivisionError", '
+                f'"{self}: division by zero");\n{sub["fail"]}\n}}\n'
             )
         result = "double" if self.entry.result == "float" else c_type
         if self.entry.result == "int" and floating:
             text = self.c_expression(arguments, "double")
             return f"{outputs[0]} = (int64_t)({text});"
         if self.name == "pow" and not floating:
-            raise MissingMethodError("pow has no C code for integers")
+            check = (
+                f'if ({inputs[1]} < 0) {{\npb_error = strdup("ValueError: {self}: an integer to a '
+                f'negative power is no integer");\n{sub["fail"]}\n}}\n'
+            )
         text = self.c_expression(arguments, result if self.name == "div" else c_type)
         return f"{check}{outputs[0]} = {text};"
 
@@ -268,8 +323,68 @@ class ScalarOp(Op):
         return (1,)
 
 
+class NumberOf(Op):
+    """A Scalar, such as item() returns, as a number of one kind: "int", "float" or "bool"."""
+
+    __props__ = ("kind",)
+
+    def __init__(self, kind: str) -> None:
+        if kind not in _ORDER:
+            raise BridgeTypeError(f"NumberOf: the kinds are {', '.join(_ORDER)}, not {kind!r}")
+        self.kind = kind
+
+    def make_node(self, x: Any) -> Apply:
+        x = constant(x)
+        if not isinstance(x.type, ScalarArg):
+            raise BridgeTypeError(f"{self} needs a Scalar, got {x} of type {x.type}")
+        return Apply(self, [x], [_number(self.kind).make_variable()])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        output_storage[0][0] = {"int": int, "float": float, "bool": bool}[self.kind](inputs[0])
+
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        import torch
+
+        (x,) = inputs
+        if self.kind == "bool":
+            return [x if isinstance(x, (bool, torch.SymBool)) else x != 0]
+        return [torch.sym_int(x) if self.kind == "int" else torch.sym_float(x)]
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        return [None]
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        (x,), (z,) = inputs, outputs
+        c = {"int": "int64_t", "float": "double", "bool": "bool"}[self.kind]
+        return (
+            f"{z} = {x}.kind == ScalarFloat || {x}.kind == ScalarComplex ? ({c}){x}.v.f : "
+            f"({c}){x}.v.i;"
+        )
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h"]
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
 _ops = {name: ScalarOp(name) for name in _S}
 NAMES = tuple(_S)
+_of_native = {op.entry.native.partition(".")[0]: op for op in _ops.values() if op.entry.native}
+
+
+def by_native(base: str) -> ScalarOp:
+    """The scalar op of a native function's name, without its overload."""
+    return _of_native[base]
 
 
 def __getattr__(name: str) -> ScalarOp:

@@ -8,6 +8,7 @@ it runs on small real tensors. Answers are kept, so asking again costs a look-up
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,20 @@ from .op import parameter_key
 # tensors of them have fewer than 2**63 elements.
 _SIZES = {3: (5040, 55440), 5: (720, 1680), 6: (360, 840), 64: (60, 120)}
 _REAL_HINTS = (4, 6)
+
+# Functions that are computed instead, on as small tensors as the types allow. Their meta kernels
+# are written in Python, and the first that runs imports SymPy or torch._dynamo, which takes a
+# second. Their results' sizes are known sizes, open ones and sums of them: two values of an open
+# size tell them apart.
+_COMPUTED = frozenset(
+    """mm bmm addmm baddbmm mv addmv matmul linear softmax.int _softmax log_softmax.int _log_softmax
+    layer_norm native_layer_norm batch_norm native_batch_norm group_norm native_group_norm cat stack
+    sum sum.dim_IntList mean mean.dim var.correction var_mean.correction std.correction
+    adaptive_avg_pool2d scaled_dot_product_attention cross_entropy_loss nll_loss_nd mse_loss
+    """.split()  # noqa: SIM905
+)
+_COMPUTED_ELEMENTS = 1 << 22  # of the largest argument
+
 _ATTEMPTS = 200  # ways to give open sizes the value of known ones
 _REAL_ELEMENTS = 1 << 24  # beyond that, nothing is computed only to see its type
 
@@ -151,6 +166,25 @@ def _device(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) 
 # Running the function
 
 
+@contextlib.contextmanager
+def _checks_of_numbers() -> Iterator[None]:
+    """Meta kernels check sizes with torch._check, which at its first call imports what it needs for
+    symbolic sizes: sympy, half a second. Here sizes are numbers, and what holds needs no more."""
+    import torch
+
+    theirs = torch._check_with
+
+    def check_with(error_type: Any, cond: Any, message: Any) -> None:
+        if cond is not True:
+            theirs(error_type, cond, message)
+
+    torch._check_with = check_with
+    try:
+        yield
+    finally:
+        torch._check_with = theirs
+
+
 class _Runs:
     """The function on tensors that have the types of its inputs."""
 
@@ -210,12 +244,46 @@ class _Runs:
             return self._unknown()
         if any(isinstance(t, NumberList) for t in self.inputs):
             return self._sized()
+        if self.function.name in _COMPUTED:
+            found = self._computed()
+            if found is not None:
+                return found
         if "dynamic_output_shape" not in self.function.function.tags:
             try:
                 return self._on(self._meta, self.hints)
             except _NoKernel:
                 pass
         return self._on_real()
+
+    def _computed(self) -> Result | None:
+        """The types from results on the CPU; None where that fails or is too much work."""
+        import torch
+
+        def tensors(hint: int, ties: Ties) -> list[Any]:
+            def tensor(i: int, t: TensorType) -> Any:
+                shape = [
+                    ties.get((i, d), hint) if size is None else size
+                    for d, size in enumerate(t.shape or ())
+                ]
+                return torch.zeros(shape, dtype=t.torch_dtype)
+
+            return self._run(tensor, hint, "cpu")
+
+        shapes = [t.shape or () for t in self.inputs if isinstance(t, TensorType)]
+        known = {d for shape in shapes for d in shape}
+        one, two = [n for n in range(2, len(known) + 4) if n not in known][:2]
+        work = max((_elements(shape, two) for shape in shapes), default=0)
+        if self.device != "cpu" or work > _COMPUTED_ELEMENTS:
+            return None
+        drawn = torch.get_rng_state() if self.function.random else None
+        try:
+            tensors(one, {})
+            return self._on(tensors, (one, two))
+        except Exception:
+            return None  # the meta kernel says why
+        finally:
+            if drawn is not None:
+                torch.set_rng_state(drawn)
 
     # Meta tensors
     def _meta(self, hint: int, ties: Ties) -> list[Any]:
@@ -263,7 +331,7 @@ class _Runs:
                 kwargs[a.name] = value
             else:
                 args.append(value)
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), _checks_of_numbers():
             warnings.simplefilter("ignore")
             try:
                 result = self.function.torch_op(*args, **kwargs)

@@ -14,16 +14,23 @@ from ..graph.basic import Apply, Constant, Variable
 from ..graph.features import Feature
 from ..graph.function_graph import FunctionGraph
 from ..ops.op import Op, parameter_key
+from .sharing import Sharing
 
 _LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
 
 
-def merge(fgraph: FunctionGraph) -> int:
+def merge_apart(fgraph: FunctionGraph) -> int:
+    """`merge`, but for outputs in memory of their own: each keeps it, since a caller may write into
+    one of them."""
+    return merge(fgraph, outputs_too=False)
+
+
+def merge(fgraph: FunctionGraph, outputs_too: bool = True) -> int:
     """Merges all that is equal; returns how many nodes and constants have gone."""
     pairs = _equal_constants(fgraph)
     removed = len(pairs)
     fgraph.replace_all(pairs, "merge constants")
-    pairs = _equal_nodes(fgraph)
+    pairs = _equal_nodes(fgraph, None if outputs_too else Sharing(fgraph))
     if not pairs:
         return removed
     try:
@@ -79,7 +86,7 @@ def _bytes() -> Any:
     return torch.uint8
 
 
-def _equal_nodes(fgraph: FunctionGraph) -> list[tuple[Variable, Variable]]:
+def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[Variable, Variable]]:
     hashes = _Hashes()
     first: dict[Any, Apply] = {}
     same: dict[Variable, Variable] = {}
@@ -93,6 +100,8 @@ def _equal_nodes(fgraph: FunctionGraph) -> list[tuple[Variable, Variable]]:
         if other is node:
             continue
         if [v.type for v in node.outputs] != [v.type for v in other.outputs]:
+            continue
+        if sharing and not (sharing.apart(node.outputs) or sharing.apart(other.outputs)):
             continue
         for mine, theirs in zip(node.outputs, other.outputs, strict=True):
             same[mine] = theirs

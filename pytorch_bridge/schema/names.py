@@ -13,8 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-import yaml
-
+from ..tables import read_table
 from .functions import Function
 
 NAMES_FILE = Path(__file__).with_name("names.yaml")
@@ -47,7 +46,7 @@ class Names:
     """The naming rule with its table."""
 
     def __init__(self, path: Path = NAMES_FILE) -> None:
-        table = yaml.safe_load(path.read_text())
+        table = read_table(path)
         self.words: dict[str, str] = {w.lower(): w for w in table["words"].split()}
         self.defaults: dict[str, str] = table["defaults"]
         self.exceptions: dict[str, str] = table["names"]

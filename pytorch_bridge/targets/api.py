@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from ..schema import Argument, Function, Names, Return
+from ..tables import read_table
 from ..types import GoOption, SchemaType, schema_type
 
 DOCS_FILE = Path(__file__).parents[1] / "schema" / "docs.yaml"
@@ -93,7 +92,7 @@ def docs() -> dict[str, str]:
     """One line of description per family."""
     if not DOCS_FILE.exists():
         return {}
-    return yaml.safe_load(DOCS_FILE.read_text()) or {}
+    return read_table(DOCS_FILE) or {}
 
 
 def resolve(functions: list[Function], names: Names) -> list[Op]:

@@ -206,6 +206,10 @@ static inline int pb_refuse_tensor(PyObject *o, const char *variable, const char
   Py_XDECREF(device);
   return 1;
 }
+/* The tensor of a constant, a new reference. */
+static inline int pb_constant_from(PyObject *o, Tensor *result) {
+  return (*result = pb_python->unwrap_constant(o)) == NULL;
+}
 /* The tensor in o, a new reference, checked where there is a type. */
 static inline int pb_tensor_from(PyObject *o, const char *variable, const char *expected,
                                  const cgotorch_tensor_type *type, Tensor *result) {

@@ -877,9 +877,7 @@ class ScalarArg(Plain):
         return [f"blk.{n} = graph.Scalar({x}, op, {arg})"]
 
     def package_result(self, n: str) -> PackageResult:
-        return PackageResult(
-            self.package_block(), [], [f"&b->{n}"], [], f"graph.ScalarOf(blk.{n})"
-        )
+        return PackageResult(self.package_block(), [], [f"&b->{n}"], [], f"graph.ScalarOf(blk.{n})")
 
 
 class OptionalScalar(ScalarArg):
@@ -1172,9 +1170,7 @@ class String(SchemaType):
     def package_result(self, n: str) -> PackageResult:
         if self.optional:
             return super().package_result(n)
-        return PackageResult(
-            self.block(), [], [f"&b->{n}"], [], f"C.GoString((*C.char)(blk.{n}))"
-        )
+        return PackageResult(self.block(), [], [f"&b->{n}"], [], f"C.GoString((*C.char)(blk.{n}))")
 
     def go_option(self, default: str) -> GoOption:
         if default == "None":

@@ -318,6 +318,8 @@ class TensorType(TensorArg):
         return "\n".join(lines), f"&{name}_type"
 
     def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
+        if "constant" in sub:
+            return f"if (pb_constant_from(py_{name}, &{name})) {{\n{sub['fail']}\n}}"
         declarations, expected = self.c_expected(name) if check_input else ("", "NULL")
         described = input_name(str(self.clone(name=None)), {})
         return (

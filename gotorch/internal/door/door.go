@@ -4,6 +4,8 @@
 // type once.
 package door
 
+import "unsafe"
+
 // CompiledOptions are AOTIOptions of cgotorch's aoti.h; "" is NULL.
 type CompiledOptions struct {
 	ModelName      string
@@ -50,3 +52,35 @@ type Compiled[Tensor, DType, Device any] interface {
 //
 //	func(path string, opts CompiledOptions) (Compiled[gotorch.Tensor, gotorch.DType, gotorch.Device], error)
 var LoadCompiled any
+
+// CallState is what Calls.After undoes of Calls.Before.
+type CallState struct {
+	Slow, Counted bool
+	Warnings      unsafe.Pointer
+}
+
+// Calls is how a package with C of its own calls it as gotorch calls its ops. Arguments and results are
+// values, not pointers: what goes through a function variable leaves the stack.
+type Calls[Tensor any] struct {
+	// Before comes before a call of C, and After after it: it returns what the call warned of.
+	Before func() CallState
+	After  func(CallState) (warnings unsafe.Pointer)
+	// HandOn gives warnings to the program's handler. What that panics with goes on.
+	HandOn func(warnings unsafe.Pointer)
+	// Error makes an error of a message from C, and frees the message.
+	Error func(op string, message uintptr) error
+
+	// Tensor takes over a handle, and Tensors a list of them with its array. Ints and Floats take
+	// over an array of numbers.
+	Tensor  func(handle uintptr, meta int64, scope uintptr) Tensor
+	Tensors func(data uintptr, n int64) []Tensor
+	Ints    func(data uintptr, n int64) []int64
+	Floats  func(data uintptr, n int64) []float64
+	// Scalar and ScalarValue turn a number into the words of a Scalar of cgotorch.h and back. They
+	// panic with *gotorch.Error for what is no number.
+	Scalar      func(s any, op, arg string) [3]uint64
+	ScalarValue func([3]uint64) any
+}
+
+// CallC is a Calls[gotorch.Tensor].
+var CallC any

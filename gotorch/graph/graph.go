@@ -1,0 +1,172 @@
+// Package graph is what generated packages stand on: those that pytorch_bridge.export_go writes in
+// Python for a graph or a model. A program uses the generated package, and this one only for
+// [Weights] and the constants of its errors:
+//
+//	net, err := mnistnet.Load("mnistnet")
+//	if err != nil { ... }
+//	defer net.Close()
+//	y := net.Forward(x)
+//
+// The rest of this page is for who reads generated code. A call of the C function of a graph is
+//
+//	var blk struct { // eight-byte fields, as the C function declares them
+//		graph.Block
+//		x   unsafe.Pointer
+//		out graph.Result
+//	}
+//	blk.x = graph.Handle(x, op, "x")
+//	block := (*C.struct_mnistnet_Forward_block)(unsafe.Pointer(&blk))
+//	call := graph.Begin()
+//	C.mnistnet_Forward_go(block)
+//	call.End(op, blk.Block) // panics with *gotorch.Error where the function failed
+//	runtime.KeepAlive(x.T)
+//	y := graph.Tensor(blk.out, blk.Block)
+//	call.Warn()
+//
+// Results belong to the [gotorch.Scope] of the goroutine, or to the collector, as those of all
+// functions of gotorch do.
+package graph
+
+import (
+	"slices"
+	"unsafe"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
+)
+
+// ABI2_15_0 is there while the C functions have the arguments that PyTorch 2.15.0 gives them. A
+// generated package names it. Where it does not compile for lack of it, the package was generated
+// for another version of gotorch: generate it again.
+const ABI2_15_0 = true
+
+var c = door.CallC.(door.Calls[gotorch.Tensor])
+
+// Block is the head of the block of arguments and results of a C function.
+type Block struct {
+	scope uintptr // the Scope that results belong to, 0 for none
+	err   uintptr // the message of a failure, 0 for none
+}
+
+// Result is a tensor in a block.
+type Result struct {
+	handle uintptr
+	meta   int64
+}
+
+// List is a list in a block that the C function has made.
+type List struct {
+	data uintptr
+	len  int64
+}
+
+// Number is a Scalar in a block.
+type Number [3]uint64
+
+// Call is a call of a C function.
+type Call struct {
+	state    door.CallState
+	warnings unsafe.Pointer
+}
+
+// Begin comes before the call.
+func Begin() Call { return Call{state: c.Before()} }
+
+// End comes after it. It panics with *gotorch.Error where the function failed; op is what the error
+// says of where.
+func (call *Call) End(op string, b Block) {
+	call.warnings = c.After(call.state)
+	if b.err != 0 {
+		err := c.Error(op, b.err)
+		call.Warn()
+		panic(err)
+	}
+}
+
+// Warn gives the warnings of the call to the program's handler: see [gotorch.SetWarningHandler]. It
+// comes when the results have been taken over.
+func (call *Call) Warn() {
+	if call.warnings != nil {
+		c.HandOn(call.warnings)
+	}
+}
+
+// Handle returns the handle of an argument. It panics with a TypeError if t is none, and with a
+// ValueError if it was closed.
+func Handle(t gotorch.Tensor, op, arg string) unsafe.Pointer {
+	if t.T == nil || *t.T == nil {
+		panic(noTensor(t, op, arg))
+	}
+	return *t.T
+}
+
+//go:noinline
+func noTensor(t gotorch.Tensor, op, arg string) *gotorch.Error {
+	if t.T == nil {
+		return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "argument '" + arg + "' is the zero Tensor, where a tensor is required"}
+	}
+	return args.ValueError(op, "argument '%s' was used after Close, or after the Scope it was made in", arg)
+}
+
+// OptHandle is [Handle] for an argument that may be none.
+func OptHandle(t gotorch.Tensor, op, arg string) unsafe.Pointer {
+	if t.T == nil {
+		return nil
+	}
+	return Handle(t, op, arg)
+}
+
+// Handles is [Handle] for a list, and its length.
+func Handles(ts []gotorch.Tensor, op, arg string) (unsafe.Pointer, int64) {
+	hs := make([]unsafe.Pointer, len(ts), max(len(ts), 1)) // not nil, which would be no list
+	for i, t := range ts {
+		hs[i] = Handle(t, op, arg)
+	}
+	return unsafe.Pointer(unsafe.SliceData(hs)), int64(len(hs))
+}
+
+// OptHandles is [Handles] for a list whose elements may be none.
+func OptHandles(ts []gotorch.Tensor, op, arg string) (unsafe.Pointer, int64) {
+	hs := make([]unsafe.Pointer, len(ts), max(len(ts), 1))
+	for i, t := range ts {
+		hs[i] = OptHandle(t, op, arg)
+	}
+	return unsafe.Pointer(unsafe.SliceData(hs)), int64(len(hs))
+}
+
+// Bool is a bool as the C function takes it.
+func Bool(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// CString is a string as the C function takes it. It panics with a ValueError if it has a NUL byte.
+func CString(s, op, arg string) unsafe.Pointer {
+	b := make([]byte, len(s)+1)
+	copy(b, s)
+	if slices.Contains(b[:len(s)], 0) {
+		panic(args.ValueError(op, "argument '%s' contains a NUL byte", arg))
+	}
+	return unsafe.Pointer(unsafe.SliceData(b))
+}
+
+// Scalar is a number as the C function takes it. It panics with a TypeError for what is no number.
+func Scalar(s gotorch.Scalar, op, arg string) Number { return c.Scalar(s, op, arg) }
+
+// ScalarOf returns a number that the C function gave: bool, int64, uint64, float64 or complex128.
+func ScalarOf(n Number) gotorch.Scalar { return c.ScalarValue(n) }
+
+// Tensor takes over a tensor that the C function gave.
+func Tensor(r Result, b Block) gotorch.Tensor { return c.Tensor(r.handle, r.meta, b.scope) }
+
+// Tensors takes over a list of tensors that the C function gave.
+func Tensors(l List) []gotorch.Tensor { return c.Tensors(l.data, l.len) }
+
+// TakeInts takes over a list of integers that the C function gave.
+func TakeInts(l List) []int64 { return c.Ints(l.data, l.len) }
+
+// TakeFloats takes over a list of floating point numbers that the C function gave.
+func TakeFloats(l List) []float64 { return c.Floats(l.data, l.len) }

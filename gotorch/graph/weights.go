@@ -1,0 +1,259 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// Weight says what a tensor of a generated package is.
+type Weight struct {
+	Name    string // in Python's state_dict: "layers.0.weight"
+	DType   gotorch.DType
+	Shape   []int64
+	Strides []int64 // nil: those of a contiguous tensor
+
+	Aliases  []string // further names that Python has for it
+	Constant bool     // it is a constant of the graph, which Python has no name for
+	Zero     bool     // it begins as zeros, and is in no file: what an optimiser keeps
+}
+
+// hidden reports whether the weight is a matter of the package alone.
+func (spec Weight) hidden() bool { return spec.Constant || spec.Zero }
+
+// Weights are the tensors that the C functions of a generated package read, and for training change.
+// Several goroutines may use them at once; [Weights.Close] and a training step wait for the others.
+type Weights struct {
+	inUse   sync.RWMutex // locked to change and to close
+	specs   []Weight
+	tensors []gotorch.Tensor
+	handles [][]unsafe.Pointer // for each function of the package, in its order
+}
+
+// LoadWeights reads the weights of a generated package from a safetensors file. The contents must have
+// the SHA-256 sum that the package was generated with; "" takes any that fit. For each function of the
+// package, orders has the numbers of the weights that it uses.
+//
+// The error is that of the operating system where the file cannot be read; else an *gotorch.Error of
+// kind ValueError, which names op, the file and what is wrong with it.
+func LoadWeights(op, path, sum string, specs []Weight, orders ...[]int) (*Weights, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if got := sha256.Sum256(data); sum != "" && hex.EncodeToString(got[:]) != sum {
+		return nil, args.ValueError(op, "%s is not the file that the package was generated with: its SHA-256 sum is %x, not %s",
+			path, got, sum)
+	}
+	return parseWeights(op, path, data, specs, orders)
+}
+
+// EmbeddedWeights are weights that are part of the program: data is the contents of a safetensors
+// file.
+func EmbeddedWeights(op string, data []byte, specs []Weight, orders ...[]int) *Weights {
+	w, err := parseWeights(op, "the data in the package", data, specs, orders)
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+func parseWeights(op, path string, data []byte, specs []Weight, orders [][]int) (w *Weights, err error) {
+	w = &Weights{specs: specs, tensors: make([]gotorch.Tensor, len(specs))}
+	// They outlive a Scope that they happen to be loaded in.
+	tryErr := gotorch.Try0(func() {
+		gotorch.Unscoped(func() { err = w.parse(op, path, data) })
+	})
+	if tryErr != nil && err == nil {
+		err = tryErr
+	}
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.handles = make([][]unsafe.Pointer, len(orders))
+	for k, order := range orders {
+		for _, i := range order {
+			w.handles[k] = append(w.handles[k], *w.tensors[i].T)
+		}
+	}
+	return w, nil
+}
+
+func (w *Weights) parse(op, path string, data []byte) error {
+	tensors, _, err := gotorch.ParseSafetensors(data)
+	if err != nil {
+		return args.ValueError(op, "%s: %v", path, err)
+	}
+	defer func() {
+		for _, t := range tensors {
+			t.Close()
+		}
+	}()
+	for i, spec := range w.specs {
+		if spec.Zero {
+			w.tensors[i] = gotorch.Zeros(spec.Shape, gotorch.TensorOptions{DType: spec.DType})
+			continue
+		}
+		t, ok := tensors[spec.Name]
+		if !ok {
+			return args.ValueError(op, "%s has no tensor %q", path, spec.Name)
+		}
+		if err := spec.check(t); err != nil {
+			return args.ValueError(op, "%s: %v", path, err)
+		}
+		delete(tensors, spec.Name)
+		w.tensors[i] = spec.laidOut(t)
+	}
+	if left := slices.Sorted(maps.Keys(tensors)); len(left) > 0 {
+		return args.ValueError(op, "%s has a tensor %q, which the package does not know", path, left[0])
+	}
+	return nil
+}
+
+func (spec Weight) check(t gotorch.Tensor) error {
+	if got := t.Shape(); !slices.Equal(got, spec.Shape) || t.DType() != spec.DType {
+		return fmt.Errorf("%s is %v%v, where the package needs %v%v", spec.Name, t.DType(), got, spec.DType, spec.Shape)
+	}
+	return nil
+}
+
+// laidOut returns t with the strides that it had in Python: what libtorch computes may depend on them in
+// the last bits. It closes what it does not return.
+func (spec Weight) laidOut(t gotorch.Tensor) gotorch.Tensor {
+	if spec.Strides == nil {
+		return t
+	}
+	defer t.Close()
+	laid := gotorch.EmptyStrided(spec.Shape, spec.Strides, gotorch.TensorOptions{DType: spec.DType})
+	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+		to, from := laid, t
+		for d, stride := range spec.Strides {
+			if stride == 0 && spec.Shape[d] > 1 { // the same memory again and again
+				to, from = to.Narrow(int64(d), 0, 1), from.Narrow(int64(d), 0, 1)
+			}
+		}
+		to.Copy_(from)
+	})
+	return laid
+}
+
+// Use returns the handles for function number k, which are good until [Weights.Done]. It panics with a
+// ValueError after Close.
+func (w *Weights) Use(op string, k int) unsafe.Pointer {
+	w.inUse.RLock()
+	if w.handles == nil {
+		w.inUse.RUnlock()
+		panic(closed(op))
+	}
+	return unsafe.Pointer(unsafe.SliceData(w.handles[k]))
+}
+
+// Done ends what [Weights.Use] began.
+func (w *Weights) Done() { w.inUse.RUnlock() }
+
+// Change is [Weights.Use] for a function that changes the weights: nobody else uses them until
+// [Weights.Changed].
+func (w *Weights) Change(op string, k int) unsafe.Pointer {
+	w.inUse.Lock()
+	if w.handles == nil {
+		w.inUse.Unlock()
+		panic(closed(op))
+	}
+	return unsafe.Pointer(unsafe.SliceData(w.handles[k]))
+}
+
+// Changed ends what [Weights.Change] began.
+func (w *Weights) Changed() { w.inUse.Unlock() }
+
+//go:noinline
+func closed(op string) *gotorch.Error {
+	return args.ValueError(op, "the model was used after Close")
+}
+
+// names returns what Python calls the weight.
+func (spec Weight) names() []string {
+	if spec.hidden() {
+		return nil
+	}
+	return append([]string{spec.Name}, spec.Aliases...)
+}
+
+// Map returns the weights by their names. They share memory with those that are in use.
+func (w *Weights) Map(op string) map[string]gotorch.Tensor {
+	w.Use(op, 0)
+	defer w.Done()
+	found := make(map[string]gotorch.Tensor, len(w.specs))
+	for i, spec := range w.specs {
+		for _, name := range spec.names() {
+			found[name] = w.tensors[i].Detach()
+		}
+	}
+	return found
+}
+
+// Set copies values into the weights of the same names; the others stay. Nobody else uses them
+// meanwhile. The error is an *gotorch.Error of kind KeyError for a name that the package does not have,
+// and ValueError for a tensor of another shape or dtype; nothing is changed then.
+func (w *Weights) Set(op string, values map[string]gotorch.Tensor) error {
+	return gotorch.Try0(func() {
+		w.Change(op, 0)
+		defer w.Changed()
+		places := make(map[string]int, len(w.specs))
+		for i, spec := range w.specs {
+			for _, name := range spec.names() {
+				places[name] = i
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			i, ok := places[name]
+			if !ok {
+				panic(&gotorch.Error{Op: op, Kind: gotorch.KeyError, Msg: fmt.Sprintf("the package has no weight %q", name)})
+			}
+			if err := w.specs[i].check(values[name]); err != nil {
+				panic(args.ValueError(op, "%v", err))
+			}
+		}
+		gotorch.NoGrad(func() {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				for name, value := range values {
+					w.tensors[places[name]].Copy_(value)
+				}
+			})
+		})
+	})
+}
+
+// Save writes the weights to a file under their names, as [gotorch.SaveTensors] does: a safetensors file,
+// or one for torch.load. A file at path is replaced when the new one is complete.
+func (w *Weights) Save(op, path string) (err error) {
+	tryErr := gotorch.Try0(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) { err = gotorch.SaveTensors(path, w.Map(op)) })
+	})
+	if tryErr != nil {
+		return tryErr
+	}
+	return err
+}
+
+// Close waits for the calls that go on, and frees the weights. Closing twice, or closing nil, is fine.
+func (w *Weights) Close() {
+	if w == nil {
+		return
+	}
+	w.inUse.Lock()
+	defer w.inUse.Unlock()
+	w.handles = nil
+	for _, t := range w.tensors {
+		t.Close()
+	}
+	w.tensors = nil
+}

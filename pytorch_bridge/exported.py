@@ -1,0 +1,591 @@
+"""Models from torch.export.
+
+The graph is taken as it was exported: each call of a native function becomes its node, so the same
+kernels run as in the module. What writes into memory becomes a new value, where everybody who looks
+at that memory later can be told of it; where not, or under autocast, torch first makes the program
+functional (`run_decompositions({})`), which takes longer.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .errors import BridgeTypeError
+from .graph.basic import Apply, Constant, Variable, toposort
+from .graph.destroy import Memory
+from .graph.fx import Importer, UnsupportedNode, outputs_of, type_of, written_at
+from .graph.variables import TensorConstant
+from .model import Fixed, Model
+from .ops.basic import deep_copy_op
+from .ops.checks import CheckSizes, Require, SizeRule
+from .ops.library import LibraryOp
+from .ops.native import NativeFunction, constant, find_packet, results_of
+from .types import TensorType
+
+# Higher-order operators that only call their graph; the place of the graph among the arguments.
+_CALLS = {"wrap_with_set_grad_enabled": 1, "invoke_subgraph": 0, "tag_activation_checkpoint": 0}
+# Those that torch takes apart while it makes a program functional.
+_FUNCTIONALIZED = frozenset(["wrap_with_autocast"])
+# From here on, ranges of sizes have no bound.
+_UNBOUNDED = 1 << 62
+
+
+class _NeedsFunctional(Exception):
+    """A program that is to be made functional first."""
+
+
+def from_exported(program: Any, name: str | None = None) -> Model:
+    """The model of a torch.export.ExportedProgram.
+
+    Inputs, results and numbers are those of `program.module()`; sizes that it leaves dynamic stay
+    open, with the ranges and relations that it has. Buffers that a call changes are the model's
+    state. Parameters and buffers share their memory with the program.
+
+    BridgeTypeError where it is no such program. UnsupportedNode, a BridgeTypeError, names the node
+    that has no counterpart, and the line of the model that it comes from.
+    """
+    import torch
+
+    if not isinstance(program, torch.export.ExportedProgram):
+        raise BridgeTypeError(
+            f"from_exported takes a torch.export.ExportedProgram, got {type(program).__name__}: "
+            "torch.export.export(module, args) makes one, torch.export.load(file) reads one"
+        )
+    try:
+        return _Program(program).model(name)
+    except _NeedsFunctional as reason:
+        try:
+            functional = program.run_decompositions({})
+        except Exception as e:
+            raise UnsupportedNode(
+                f"{reason}, and torch cannot make the program functional: {e}"
+            ) from e
+    try:
+        return _Program(functional, program).model(name)
+    except _NeedsFunctional as reason:
+        raise UnsupportedNode(f"{reason}, also after run_decompositions") from None
+
+
+class _Memory:
+    """Which variable has what a variable's memory holds by now."""
+
+    def __init__(self) -> None:
+        self._became: dict[Variable, Variable] = {}
+        self._roots: dict[Variable, dict[Variable, int]] = {}  # and how often they were written
+        self._written: dict[Variable, int] = {}
+
+    def current(self, v: Variable) -> Variable:
+        """v, or what has been written into its memory. _NeedsFunctional where that has been done
+        through another variable, as a view of it."""
+        first = v
+        while v in self._became:
+            v = self._became[v]
+        if first is not v:
+            self._became[first] = v
+        for root, times in self._roots.get(v, {v: 0}).items():
+            if self._written.get(root, 0) != times:
+                raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
+        return v
+
+    def lies_alone(self, v: Variable) -> bool:
+        """Whether v is no view of anything."""
+        return set(self._roots.get(v, {v: 0})) == {v}
+
+    def applied(self, node: Apply) -> None:
+        """Takes note of what a node views and writes."""
+        op = node.op
+        for o, inputs in op.view_map.items():
+            roots: dict[Variable, int] = {}
+            for i in inputs:
+                roots.update(self._roots.get(node.inputs[i]) or self._own(node.inputs[i]))
+            self._roots[node.outputs[o]] = roots
+        for out, inputs in op.destroy_map.items():
+            if out is None:
+                raise _NeedsFunctional(f"{op} writes into {node.inputs[inputs[0]]}")
+            for i in inputs:
+                self.became(node.inputs[i], node.outputs[out], same=True)
+
+    def _own(self, v: Variable) -> dict[Variable, int]:
+        return {v: self._written.get(v, 0)}
+
+    def became(self, old: Variable, new: Variable, same: bool) -> None:
+        """The memory of `old` has been written into: `new` is what is in it now, or, unless it is
+        the `same` memory, what would be."""
+        roots = self._roots.get(old) or self._own(old)
+        for root in roots:
+            self._written[root] = self._written.get(root, 0) + 1
+        if same:
+            self._roots[new] = {root: self._written[root] for root in roots}
+        self._became[old] = new
+
+
+class _Importer(Importer):
+    """Imports a whole program, node by node in its order, as what it writes makes necessary."""
+
+    def __init__(self, functional: bool) -> None:
+        super().__init__({}, typed=True)
+        self.memory = _Memory()
+        self.functional = functional
+        self.pending: list[tuple[str, Any]] = []  # conditions that nothing has been put behind
+        self._graphs: dict[Any, Any] = {}  # of get_attr nodes
+
+    def value(self, argument: Any) -> Any:
+        found = super().value(argument)
+        return self._current(found)
+
+    def _current(self, value: Any) -> Any:
+        if isinstance(value, Variable):
+            return self.memory.current(value)
+        return value
+
+    def run(self, module: Any) -> None:
+        """Computes the nodes of a graph; placeholders have values already."""
+        places = {n: i for i, n in enumerate(module.graph.nodes)}
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                self.values[node] = self._attribute(module, node)
+            elif node.op == "call_function":
+                self._step(node, places)
+            elif node.op not in ("placeholder", "output"):
+                raise UnsupportedNode(f"{node.format_node()}: {node.op} has no counterpart")
+
+    def _attribute(self, module: Any, node: Any) -> Any:
+        import torch
+
+        value = module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        return constant(value) if isinstance(value, torch.Tensor) else value
+
+    def _step(self, node: Any, places: Mapping[Any, int]) -> None:
+        target = node.target
+        name = getattr(target, "__name__", "")
+        schema = getattr(target, "_schema", None)
+        if getattr(target, "namespace", "") == "higher_order":
+            self.values[node] = self._higher_order(node, name)
+            return
+        if schema is not None and schema.name.startswith(("aten::_assert", "aten::sym_constrain")):
+            self._check(node, schema, places)
+            self.values[node] = None
+            return
+        self.values[node] = self._one(node)
+
+    # Graphs inside graphs
+
+    def _higher_order(self, node: Any, name: str) -> Any:
+        if name in _FUNCTIONALIZED and not self.functional:
+            raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+        if name not in _CALLS:
+            raise UnsupportedNode(
+                f"{node.format_node()}: {name} has no counterpart; a graph has no branches and "
+                "loops that depend on values: use torch.where, or a loop of fixed length, or "
+                f"export the parts apart{written_at(node)}"
+            )
+        args = self.value(node.args)
+        place = _CALLS[name]
+        inner = args[place]
+        operands = args[place + 1 :]
+        if name == "invoke_subgraph":
+            operands = args[2:]
+        inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
+        self.values.update(zip(inputs, operands, strict=True))
+        self.run(inner)
+        return self.value(outputs_of(inner.graph))
+
+    # Native functions
+
+    def apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
+        new = None if self.functional else self._functional(function, args, kwargs, node)
+        if new is not None:
+            return new
+        applied = super().apply(function, args, kwargs, node)
+        if applied.op.destroy_map or applied.op.view_map:
+            self.memory.applied(applied)
+        return applied
+
+    def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
+        """An operator of torch.library, which Python calls. Its results are what the node says."""
+        value = node.meta.get("val")
+        several = isinstance(value, (tuple, list))
+        types = [type_of(v) for v in (value if several else (value,))]
+        known = [t for t in types if isinstance(t, TensorType)]
+        if not types or len(known) != len(types):
+            raise UnsupportedNode(
+                f"{target._schema.name} is no native function of PyTorch, and of other operators "
+                "only those can be called that return tensors"
+            )
+        applied = LibraryOp.of(target, args, kwargs).node(known, args, kwargs)
+        self.memory.applied(applied)
+        return list(applied.outputs) if several else applied.outputs[0]
+
+    def _functional(
+        self, function: NativeFunction, args: Any, kwargs: Any, node: Any
+    ) -> Apply | None:
+        """`x.add_(y)` as a new value, `x.add(y)`, where x lies in memory of its own and the two
+        are of one type; None otherwise."""
+        base, _, overload = function.name.partition(".")
+        if not base.endswith("_") or base.startswith("_") or not args:
+            return None
+        x = args[0]
+        packet = find_packet(base[:-1])
+        if packet is None or not isinstance(x, Variable) or not self.memory.lies_alone(x):
+            return None
+        form = packet.overloads.get(overload)
+        if form is None or not form.pointwise or form.random:
+            return None
+        applied = form.apply(form.bind(args, kwargs))
+        (out,) = applied.outputs
+        if out.type != x.type:
+            mine, theirs = x.type, out.type
+            # Where sizes are open, nothing but a size of 1 could differ, and that cannot grow.
+            if getattr(mine, "dtype", 0) != getattr(theirs, "dtype", 1):
+                return None
+            if not getattr(theirs, "is_super", lambda _: False)(mine):
+                return None
+            out.type = mine
+        self.memory.became(x, out, same=False)
+        return applied
+
+    # Checks
+
+    def _check(self, node: Any, schema: Any, places: Mapping[Any, int]) -> None:
+        """What a check checks is known, or checked when the graph runs, before whatever uses the
+        values that it is about."""
+        name = schema.name.removeprefix("aten::")
+        args = self.value(node.args)
+        kwargs = self.value(node.kwargs)
+        if name == "_assert_tensor_metadata":
+            self._check_metadata(node, args, kwargs)
+        elif name in ("sym_constrain_range", "sym_constrain_range_for_size"):
+            bounds = {"min": None, "max": None, **dict(zip(("min", "max"), args[1:], strict=False))}
+            bounds.update(kwargs)
+            if bounds["min"] is None and name.endswith("for_size"):
+                bounds["min"] = 0
+            if isinstance(args[0], Variable):
+                x: Any = args[0]
+                for key, compare in (("min", operator.ge), ("max", operator.le)):
+                    if bounds[key] is not None:
+                        sign = ">=" if key == "min" else "<="
+                        message = f"{node.args[0]} must be {sign} {bounds[key]}"
+                        self._require(node, compare(x, bounds[key]), message, places)
+        else:
+            condition = args[0]
+            message = args[1] if len(args) > 1 else kwargs.get("assert_msg", "an assertion failed")
+            if isinstance(getattr(condition, "type", None), TensorType):
+                condition = results_of(_packet("is_nonzero").make_node(condition))
+            if isinstance(condition, Variable):
+                self._require(node, condition, str(message), places)
+            elif not condition:
+                raise UnsupportedNode(f"{node.format_node()}: {message}{written_at(node)}")
+
+    def _check_metadata(self, node: Any, args: Any, kwargs: Any) -> None:
+        t = getattr(args[0], "type", None)
+        dtype = kwargs.get("dtype", args[3] if len(args) > 3 else None)
+        if isinstance(t, TensorType) and dtype is not None and t.torch_dtype != dtype:
+            raise UnsupportedNode(f"{node.format_node()}: {args[0]} is a {t}")
+
+    def _require(self, node: Any, condition: Any, message: str, places: Mapping[Any, int]) -> None:
+        """Puts a condition before the uses of what it was computed from."""
+        here = places.get(node, -1)
+        pending, seen, done = list(node.all_input_nodes), set(), False
+        while pending:
+            n = pending.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            value = self.values.get(n)
+            later = any(places.get(user, -1) > here for user in n.users)
+            if later and isinstance(value, Variable) and value is not condition:
+                old = self.memory.current(value)
+                checked = Require(message).make_node(old, condition)
+                self.memory.applied(checked)
+                self.values[n] = checked.outputs[0]
+                done = True
+            else:
+                pending.extend(n.all_input_nodes)
+        if not done:
+            self.pending.append((message, condition))
+
+
+def _packet(name: str) -> Any:
+    found = find_packet(name)
+    assert found is not None
+    return found
+
+
+class _Program:
+    """An exported program on its way to a model. `original` is what the caller gave, where that was
+    not functional."""
+
+    def __init__(self, program: Any, original: Any = None) -> None:
+        self.program = program
+        self.original = program if original is None else original
+        self.importer = _Importer(functional=original is not None)
+        self.inputs: list[Variable] = []
+        self.in_leaves: list[int | Fixed] = []
+        self.targets: dict[str, str] = {}  # of parameters, buffers, constants: by placeholder
+        self._given: dict[str, tuple[Variable, Variable]] = {}  # by placeholder; also as checked
+
+    def model(self, name: str | None) -> Model:
+        program = self.program
+        nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+        specs = program.graph_signature.input_specs
+        for node, spec in zip(nodes, specs, strict=True):
+            self._input(node, spec)
+        self._check_sizes([n for n in nodes if n.name in self._given])
+        self.importer.run(program.graph_module)
+        outputs, out_leaves, updates, mutations = self._outputs()
+        weights, state, values = self._weights([*outputs, *updates.values()], updates)
+        call = program.module_call_graph[0].signature
+        return Model(
+            self.inputs,
+            [weights.get(v, v) for v in outputs],
+            name=name or "model",
+            weights={n: v for n, v in self._named(weights) if isinstance(v, Constant)},
+            state=state,
+            state_values=values,
+            updates={n: weights.get(v, v) for n, v in updates.items()},
+            in_spec=program.call_spec.in_spec,
+            out_spec=program.call_spec.out_spec,
+            example=self._example(),
+            in_leaves=self.in_leaves,
+            out_leaves=out_leaves,
+            mutations={i: weights.get(v, v) for i, v in mutations.items()},
+            persistent=[n for n in self.original.state_dict if n in self.targets.values()],
+            parameters=list(self.original.graph_signature.parameters),
+            arguments=tuple(getattr(call, "forward_arg_names", None) or ()),
+        )
+
+    # In
+
+    def _input(self, node: Any, spec: Any) -> None:
+        kind = spec.kind.name
+        argument = type(spec.arg).__name__
+        if argument == "ConstantArgument":
+            self.in_leaves.append(Fixed(spec.arg.value))
+            self.importer.values[node] = spec.arg.value
+            return
+        t = None
+        if kind in ("USER_INPUT", "PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            t = type_of(node.meta.get("val"))
+        if t is None:
+            raise UnsupportedNode(
+                f"{node.format_node()}: inputs of the kind {kind} ({argument}) have no counterpart"
+            )
+        if kind == "USER_INPUT":
+            v = t.make_variable(node.name)
+            self.in_leaves.append(len(self.inputs))
+            self.inputs.append(v)
+        else:
+            v = t.make_variable(spec.target)
+            self.targets[node.name] = spec.target
+        self.importer.values[node] = v
+        self._given[node.name] = v, v
+
+    def _check_sizes(self, nodes: Sequence[Any]) -> None:
+        """Puts what the program knows about the sizes of its inputs before their first use."""
+        nodes = [n for n in nodes if n.name not in self.targets]
+        rules = list(size_rules(nodes, self.program.range_constraints))
+        used = sorted({rule.input for rule in rules})
+        if not used:
+            return
+        places = {i: k for k, i in enumerate(used)}
+        check = CheckSizes(
+            [nodes[i].name for i in used],
+            [rule._replace(input=places[rule.input]) for rule in rules],
+        )
+        checked = check.make_node(*(self._given[nodes[i].name][0] for i in used))
+        for i, v in zip(used, checked.outputs, strict=True):
+            name = nodes[i].name
+            self._given[name] = self._given[name][0], v
+            self.importer.values[nodes[i]] = v
+
+    def _example(self) -> list[Any] | None:
+        """The arguments that the program was exported with, one for each input."""
+        from torch.utils import _pytree
+
+        given = self.original.example_inputs
+        if given is None:
+            return None
+        args, kwargs = given
+        spec = self.program.call_spec.in_spec
+        order = spec.child(1).context if spec.num_children == 2 else ()
+        leaves = _pytree.tree_leaves((args, {k: kwargs[k] for k in order if k in kwargs}))
+        if len(leaves) != len(self.in_leaves):
+            return None
+        found = zip(self.in_leaves, leaves, strict=True)
+        return [leaf for place, leaf in found if not isinstance(place, Fixed)]
+
+    # Out
+
+    def _outputs(
+        self,
+    ) -> tuple[list[Variable], list[int | Fixed], dict[str, Variable], dict[int, Variable]]:
+        """The results, where each leaf of them is, the new values of buffers and of inputs."""
+        importer = self.importer
+        leaves: list[Any] = []
+        updates: dict[str, Variable] = {}
+        mutations: dict[int, Variable] = {}
+        numbers = {v: i for i, v in enumerate(self.inputs)}
+        values = importer.value(outputs_of(self.program.graph))
+        for spec, value in zip(self.program.graph_signature.output_specs, values, strict=True):
+            kind = spec.kind.name
+            if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+                updates[spec.target] = value
+            elif kind == "USER_INPUT_MUTATION":
+                mutations[numbers[self._given[spec.target][0]]] = value
+            elif kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
+                leaves.append(value)
+            else:
+                raise UnsupportedNode(f"{spec}: results of the kind {kind} have no counterpart")
+        for name, (given, checked) in self._given.items():
+            now = importer.memory.current(checked)
+            if now is checked:
+                continue
+            if name in self.targets:
+                updates[self.targets[name]] = now
+            else:
+                mutations[numbers[given]] = now
+        leaves = self._with_pending(leaves)
+        outputs: list[Variable] = []
+        places: list[int | Fixed] = []
+        for value in leaves:
+            if isinstance(value, Variable):
+                places.append(len(outputs))
+                outputs.append(value)
+            else:
+                places.append(Fixed(value))
+        return outputs, places, _apart(updates, outputs), mutations
+
+    def _with_pending(self, leaves: list[Any]) -> list[Any]:
+        """The results, behind the conditions that no node is behind."""
+        for i, value in enumerate(leaves):
+            if isinstance(value, Variable):
+                for message, condition in self.importer.pending:
+                    value = Require(message)(value, condition)
+                leaves[i] = value
+                break
+        return leaves
+
+    # Parameters and buffers
+
+    def _weights(
+        self, outputs: Sequence[Variable], updates: Mapping[str, Variable]
+    ) -> tuple[dict[Variable, Variable], dict[str, Variable], dict[str, Any]]:
+        """What stands for each parameter and buffer: a constant, in the graph too, unless a call
+        changes it; and those that are changed, with their values."""
+        stand_for: dict[Variable, Variable] = {}
+        state: dict[str, Variable] = {}
+        values: dict[str, Any] = {}
+        constants: dict[int, Variable] = {}
+        for name, target in self.targets.items():
+            v = self._given[name][0]
+            tensor = self._tensor(target)
+            if target in updates:
+                state[target] = v
+                values[target] = tensor.detach().clone()
+                continue
+            known = constants.get(id(tensor))
+            if known is None:
+                # One that requires a gradient keeps that: kernels are chosen by it.
+                data = tensor.detach().requires_grad_(tensor.requires_grad)
+                known = constants[id(tensor)] = TensorConstant(v.type, data, target)
+            stand_for[v] = known
+        for node in toposort(outputs):
+            node.inputs = [stand_for.get(v, v) for v in node.inputs]
+        return stand_for, state, values
+
+    def _named(self, stand_for: Mapping[Variable, Variable]) -> Iterator[tuple[str, Variable]]:
+        for name, target in self.targets.items():
+            v = self._given[name][0]
+            yield target, stand_for.get(v, v)
+
+    def _tensor(self, target: str) -> Any:
+        for table in (self.program.state_dict, self.program.constants):
+            if target in table:
+                return table[target]
+        raise UnsupportedNode(f"the program has no value for {target!r}")
+
+
+def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:
+    """New values of buffers that share no memory with a result, which is the caller's."""
+    if not updates:
+        return {}
+    memory = Memory(toposort([*outputs, *updates.values()]))
+    taken = {root for v in outputs for root, _ in memory.of(v)}
+    found = {}
+    for name, v in updates.items():
+        roots = {root for root, _ in memory.of(v)}
+        if taken & roots:
+            v = deep_copy_op(v)
+        taken |= roots
+        found[name] = v
+    return found
+
+
+def size_rules(nodes: Sequence[Any], ranges: Mapping[Any, Any]) -> Iterator[SizeRule]:
+    """What is known about the sizes of inputs, which stand for their placeholders."""
+    import torch
+
+    places: dict[Any, list[SizeRule]] = {}
+    for i, node in enumerate(nodes):
+        value = node.meta.get("val")
+        sizes: Iterable[tuple[int | None, Any]] = ()
+        if isinstance(value, torch.Tensor):
+            sizes = enumerate(value.shape)
+        elif isinstance(value, torch.SymInt):
+            sizes = [(None, value)]
+        for dim, size in sizes:
+            if not isinstance(size, torch.SymInt):
+                continue
+            parts = linear(size.node.expr)
+            if parts is None:
+                continue
+            symbol, scale, offset = parts
+            low, high = _bounds(ranges.get(size.node.expr))
+            mine = places.setdefault(symbol, [])
+            rule = SizeRule(i, dim, f"n{len(places)}", scale, offset, low, high)
+            if mine:
+                rule = rule._replace(symbol=mine[0].symbol)
+            mine.append(rule)
+    for mine in places.values():
+        # The symbol itself says best what it is.
+        mine.sort(key=lambda rule: (rule.scale, rule.offset) != (1, 0))
+        first = mine[0]
+        if len(mine) > 1 or (first.low, first.high, first.scale) != (None, None, 1):
+            yield from mine
+
+
+def linear(expression: Any) -> tuple[Any, int, int] | None:
+    """The symbol, the factor and the rest of an expression of one symbol; None of another."""
+    import sympy  # type: ignore[import-untyped]
+
+    if not isinstance(expression, sympy.Expr) or len(expression.free_symbols) != 1:
+        return None
+    (symbol,) = expression.free_symbols
+    expanded = sympy.expand(expression)
+    scale, offset = expanded.coeff(symbol, 1), expanded.coeff(symbol, 0)
+    if not (scale.is_Integer and offset.is_Integer and scale > 0):
+        return None
+    if sympy.expand(scale * symbol + offset - expanded) != 0:
+        return None
+    return symbol, int(scale), int(offset)
+
+
+def _bounds(found: Any) -> tuple[int | None, int | None]:
+    """The least and the greatest size of a range, None where there is none. As in torch.export, a
+    least size of 2 or less is none: it stands for any."""
+    if found is None:
+        return None, None
+
+    def number(bound: Any) -> int | None:
+        try:
+            n = int(bound)
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            return None
+        return n if abs(n) < _UNBOUNDED else None
+
+    low, high = number(found.lower), number(found.upper)
+    return (low if low is not None and low > 2 else None), high

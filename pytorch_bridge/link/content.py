@@ -1,0 +1,95 @@
+"""The content of a graph as text, the same in every process: what a cache's key is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..graph.basic import Apply, Constant, Variable
+from ..ops.native import IN
+from ..ops.op import Op
+from ..types import SchemaType, Type
+from . import cache
+
+
+class NoContent(Exception):
+    """Something has no content that another process would recognise; the message names it."""
+
+
+def content(inputs: Sequence[Variable], outputs: Sequence[Variable], order: Sequence[Apply]) -> str:
+    """Everything that the values and types of a graph's outputs depend on: types, ops with their
+    parameters and the files that they are defined in, constants and their names. NoContent where
+    that cannot be said."""
+    numbers: dict[Variable, int] = {}
+    files: dict[str, None] = {}
+    lines: list[str] = []
+
+    def number(v: Variable) -> int:
+        if v not in numbers:
+            numbers[v] = len(numbers)
+            data = f" = {v.name!r} {_text(v.data, files)}" if isinstance(v, Constant) else ""
+            lines.append(f"{numbers[v]}: {_text(v.type, files)}{data}")
+        return numbers[v]
+
+    for v in inputs:
+        number(v)
+    for node in order:
+        given = [number(v) for v in node.inputs]
+        lines.append(f"{_text(node.op, files)} of {given} is {[number(v) for v in node.outputs]}")
+    lines.append(f"{[number(v) for v in inputs]} to {[number(v) for v in outputs]}")
+    return "\n".join([*lines, *map(cache.digest_file, files)])
+
+
+def _text(value: Any, files: dict[str, None]) -> str:
+    import torch
+
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}[{', '.join(_text(v, files) for v in value)}]"
+    if isinstance(value, dict):
+        return f"dict{_text(list(value.items()), files)}"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if value is IN or isinstance(
+        value, (torch.dtype, torch.device, torch.layout, torch.memory_format)
+    ):
+        return str(value)
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, SchemaType):
+        return _text(value.key, files)
+    if isinstance(value, Op):
+        parameters = value._parameters()
+        if parameters is None:
+            raise NoContent(f"{value}: {type(value).__name__} has no __props__")
+        _defined(type(value), files)
+        return f"{_text(type(value), files)}{_text(parameters, files)}"
+    if isinstance(value, Type):
+        _defined(type(value), files)
+        return f"{_text(type(value), files)} {value}"
+    raise NoContent(f"a {type(value).__qualname__}, {value!r}")
+
+
+def _defined(kind: type, files: dict[str, None]) -> None:
+    """Adds the files that a class and those it derives from are defined in."""
+    for base in kind.__mro__:
+        if base in (Op, Type, object):
+            continue
+        file = getattr(sys.modules.get(base.__module__), "__file__", None)
+        if file is None:
+            raise NoContent(f"{base.__qualname__} is defined in no file")
+        files[file] = None
+
+
+def _tensor(t: Any) -> str:
+    """A digest of what is in a tensor, with what its strides say."""
+    import torch
+
+    if t.layout != torch.strided or t.is_quantized:
+        raise NoContent(f"a tensor of layout {t.layout} and type {t.dtype}")
+    whole = t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    data = whole.view(torch.uint8).numpy().data if t.numel() else b""
+    return f"{t.dtype} {tuple(t.shape)} {t.stride()} {hashlib.sha256(data).hexdigest()}"

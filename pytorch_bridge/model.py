@@ -1,0 +1,300 @@
+"""A model: a graph with names, weights and structure. It comes from torch.export and goes to Go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .errors import BridgeTypeError, BridgeValueError
+from .graph.basic import Constant, Variable
+
+if TYPE_CHECKING:
+    from .compiled import CompiledFunction
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """An argument or a result that is always this value: None, or a constant."""
+
+    value: Any
+
+
+@dataclass(eq=False)
+class Model:
+    """The graph from `inputs` to `outputs`.
+
+    `weights` are the constants of the graph that have names: parameters, buffers and other tensors,
+    by the names that state_dict() gives them; one that has two names is there twice. `updates` are
+    the new values that a call gives to buffers (BatchNorm's statistics in training), by name; those
+    buffers are in `state`, further inputs of the graph that stand for them, and their values in
+    `state_values`. `mutations` are the new values that a call gives to its arguments, by the number
+    of the input. `persistent` are the names of weights and state in state_dict(), in its order;
+    `parameters` are the names of those that training changes.
+
+    `in_spec` and `out_spec` are how arguments and results nest (None: flat). Their leaves are
+    `in_leaves` and `out_leaves`: numbers of inputs and outputs, or what is Fixed. `arguments` are
+    the names of the module's arguments. `example` are the inputs that the model was exported with.
+
+    Calling a model compiles it first.
+    """
+
+    inputs: Sequence[Variable]
+    outputs: Sequence[Variable]
+    name: str = "model"
+    weights: Mapping[str, Constant] = field(default_factory=dict)
+    state: Mapping[str, Variable] = field(default_factory=dict)
+    state_values: dict[str, Any] = field(default_factory=dict)
+    updates: Mapping[str, Variable] = field(default_factory=dict)
+    in_spec: Any = None
+    out_spec: Any = None
+    example: Sequence[Any] | None = None
+    in_leaves: Sequence[int | Fixed] | None = None
+    out_leaves: Sequence[int | Fixed] | None = None
+    mutations: Mapping[int, Variable] = field(default_factory=dict)
+    persistent: Sequence[str] | None = None
+    parameters: Sequence[str] | None = None
+    arguments: Sequence[str] = ()
+
+    def compile(self, mode: str | None = None) -> CompiledModel:
+        """Returns a callable that takes and returns what the exported module does.
+
+        `mode` is as for `function`. What the calls of any of a model's callables change is the
+        model's: they share its state.
+        """
+        return CompiledModel(self, mode)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the compiled model; compiles it, the first time."""
+        compiled = self.__dict__.get("_compiled")
+        if compiled is None:
+            compiled = self.__dict__["_compiled"] = self.compile()
+        return compiled(*args, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and persistent buffers by name, as they are now. The tensors are the model's
+        own."""
+        found = {**{n: w.data for n, w in self.weights.items()}, **self.state_values}
+        return found if self.persistent is None else {n: found[n] for n in self.persistent}
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Gives buffers that calls change new values, which are copied. BridgeValueError for a
+        name that is none of them."""
+        for name, value in values.items():
+            if name not in self.state:
+                known = ", ".join(self.state) or "nothing"
+                raise BridgeValueError(
+                    f"{self.name}: {name!r} is not what a call changes; that is {known}"
+                )
+            self.state_values[name] = self.state[name].type.filter(value).detach().clone()
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{v}: {v.type}" for v in self.inputs)
+        outputs = ", ".join(str(v.type) for v in self.outputs)
+        return f"Model {self.name}({inputs}) -> ({outputs})"
+
+
+class CompiledModel:
+    """A compiled model: call it as the module that it was exported from."""
+
+    def __init__(self, model: Model, mode: str | None = None) -> None:
+        from .compiled import function
+
+        self.model = model
+        results = [*model.outputs, *model.updates.values(), *model.mutations.values()]
+        self._in = _Arguments(model)
+        self._out = _Results(model)
+        self._counts = len(model.outputs), len(model.outputs) + len(model.updates)
+        # Flat arguments and one result need no one in between.
+        self._plain = self._in.plain and self._out.single and len(results) == 1
+        self.function: CompiledFunction = function(
+            [*model.inputs, *model.state.values()],
+            results[0] if self._plain else results,
+            mode,
+            name=model.name,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain and not kwargs and len(args) == len(self.model.inputs):
+            return self.function(*args)
+        model = self.model
+        given = self._in.inputs(args, kwargs)
+        if self._plain:
+            return self.function(*given)
+        results = self.function(*given, *(model.state_values[n] for n in model.state))
+        n, m = self._counts
+        for name, value in zip(model.updates, results[n:m], strict=True):
+            model.state_values[name] = value
+        if model.mutations:
+            self._mutate(given, results[m:])
+        return self._out.nested(results[:n])
+
+    def _mutate(self, given: Sequence[Any], values: Sequence[Any]) -> None:
+        """Writes into arguments what the module writes into them."""
+        import torch
+
+        with torch.no_grad():
+            for i, value in zip(self.model.mutations, values, strict=True):
+                given[i].copy_(value)
+
+    def __repr__(self) -> str:
+        return f"compiled {self.model!r}"
+
+
+class _Arguments:
+    """How the arguments of a call become inputs."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.spec = model.in_spec
+        self.leaves = list(range(len(model.inputs))) if model.in_leaves is None else model.in_leaves
+        self.positional, self.keywords = self._names()
+        # Whether arguments by position are the inputs.
+        self.plain = self.leaves == list(range(len(model.inputs))) and (
+            self.spec is None
+            or (not self.keywords and all(c.is_leaf() for c in self.spec.child(0).children()))
+        )
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """The names of arguments by position, where they are known, and of those by keyword."""
+        if self.spec is None:
+            return [v.name or "" for v in self.model.inputs], []
+        keywords = list(self.spec.child(1).context)
+        count = self.spec.child(0).num_children
+        names = [n for n in self.model.arguments if n not in keywords][:count]
+        return names, keywords
+
+    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The values of the inputs, or BridgeTypeError and BridgeValueError."""
+        from torch.utils import _pytree
+
+        name = self.model.name
+        if kwargs:
+            args, kwargs = self._ordered(args, kwargs)
+        if self.spec is None:
+            leaves = list(args)
+            if len(leaves) != len(self.leaves):
+                raise BridgeTypeError(f"{name} takes {len(self.leaves)} inputs, got {len(leaves)}")
+        else:
+            leaves, spec = _pytree.tree_flatten((args, kwargs))
+            if spec != self.spec:
+                self._misfit(args, kwargs)
+        found: list[Any] = []
+        for number, (place, leaf) in enumerate(zip(self.leaves, leaves, strict=True)):
+            if not isinstance(place, Fixed):
+                found.append(leaf)
+            elif type(leaf) is not type(place.value) or not _same(leaf, place.value):
+                from .types.schema_types import describe
+
+                raise BridgeValueError(
+                    f"{name}: argument {self._leaf_name(number)} is the constant {place.value!r} "
+                    f"in the program, got {describe(leaf)}: export it again for another value"
+                )
+        return found
+
+    def _leaf_name(self, number: int) -> str:
+        from torch.utils import _pytree
+
+        if self.spec is None:
+            return str(number)
+        example = self.spec.unflatten(list(range(len(self.leaves))))
+        for path, leaf in _pytree.tree_flatten_with_path(example)[0]:
+            if leaf == number:
+                return self._path_name(path)
+        return str(number)
+
+    def _path_name(self, path: Sequence[Any]) -> str:
+        from torch.utils import _pytree
+
+        place = getattr(path[1], "idx", getattr(path[1], "key", None))
+        if isinstance(place, int) and place < len(self.positional):
+            place = self.positional[place]
+        return f"{place}{_pytree.keystr(path[2:])}"
+
+    def _ordered(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by keyword where the program has them: by position, or in its order."""
+        name = self.model.name
+        values = list(args)
+        left = dict(kwargs)
+        for n in self.positional[len(values) :]:
+            if n not in left:
+                break
+            values.append(left.pop(n))
+        for n in left:
+            if n in self.positional[: len(values)]:
+                raise BridgeTypeError(f"{name} was given the argument {n!r} twice")
+            if n not in self.keywords and n not in self.positional:
+                known = ", ".join([*self.positional, *self.keywords])
+                raise BridgeTypeError(f"{name} has no argument {n!r}; it has {known}")
+        return tuple(values), {n: left[n] for n in [*self.keywords, *left] if n in left}
+
+    def _misfit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises what is wrong with arguments that nest in another way than the program's."""
+        positional = self.spec.child(0).children()
+        keywords = dict(zip(self.keywords, self.spec.child(1).children(), strict=True))
+        name = self.model.name
+        names = [*self.positional, *map(str, range(len(self.positional), len(positional)))]
+        for n in self.keywords:
+            if n not in kwargs:
+                raise BridgeTypeError(f"{name} needs the argument {n!r}")
+        if len(args) != len(positional):
+            lacking = f": {names[len(args)]!r} is missing" if len(args) < len(positional) else ""
+            raise BridgeTypeError(
+                f"{name} takes {len(positional)} arguments by position, got {len(args)}{lacking}; "
+                "what the program was exported without has its default"
+            )
+        from torch.utils import _pytree
+
+        pairs = [*zip(names, args, positional, strict=True)]
+        pairs += [(n, kwargs[n], spec) for n, spec in keywords.items()]
+        for n, value, spec in pairs:
+            got = _pytree.tree_structure(value)
+            if got != spec:
+                raise BridgeTypeError(
+                    f"{name}: argument {n} must be {_shape_of(spec)}, got {_shape_of(got)}"
+                )
+        raise BridgeTypeError(f"{name}: the arguments do not nest as the program's")
+
+
+class _Results:
+    """How outputs become what a call returns."""
+
+    def __init__(self, model: Model) -> None:
+        n = len(model.outputs)
+        self.spec = model.out_spec
+        self.leaves = list(range(n)) if model.out_leaves is None else model.out_leaves
+        flat = self.leaves == list(range(n))
+        self.single = flat and n == 1 and (self.spec is None or self.spec.is_leaf())
+        # Tuples and lists of nothing but outputs are made at once.
+        kind = getattr(self.spec, "type", None)
+        shallow = self.spec is not None and all(c.is_leaf() for c in self.spec.children())
+        self.kind = kind if flat and shallow and kind in (tuple, list) else None
+
+    def nested(self, values: Sequence[Any]) -> Any:
+        if self.kind is not None:
+            return self.kind(values)
+        if self.single:
+            return values[0]
+        leaves = [p.value if isinstance(p, Fixed) else values[p] for p in self.leaves]
+        return leaves if self.spec is None else self.spec.unflatten(leaves)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a == b or (a != a and b != b)
+
+
+def _shape_of(spec: Any) -> str:
+    """How a value nests, in Python's words: `(·, [·, ·])`."""
+    if spec.is_leaf():
+        return "·"
+    parts = [_shape_of(child) for child in spec.children()]
+    if spec.type is dict:
+        return (
+            "{" + ", ".join(f"{k!r}: {p}" for k, p in zip(spec.context, parts, strict=True)) + "}"
+        )
+    if spec.type in (tuple, list):
+        left, right = "()" if spec.type is tuple else "[]"
+        return left + ", ".join(parts) + right
+    return f"{spec.type.__name__}({', '.join(parts)})"

@@ -1,0 +1,283 @@
+"""Ops that check while a graph runs, and pass on what they check: sizes of inputs, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import BridgeTypeError, BridgeValueError
+from ..graph.basic import Apply, Variable
+from ..types import TensorType, schema_type
+from ..types.base import Sub
+from ..types.schema_types import Number, describe
+from .basic import view_op
+from .op import Op, Storage
+
+
+class SizeRule(NamedTuple):
+    """What one size of one input must be: `scale * s + offset` for the number s that `symbol`
+    stands for, and between `low` and `high`, where they are given. The first rule of a symbol says
+    which number it is. A `dim` of None is an input that is a number itself."""
+
+    input: int
+    dim: int | None
+    symbol: str
+    scale: int = 1
+    offset: int = 0
+    low: int | None = None
+    high: int | None = None
+
+
+class _Passes(Op):
+    """An op whose outputs are its first inputs."""
+
+    # What a graph's caller has to say about a failure is in its message.
+    explains_itself = True
+
+    def grad(
+        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Sequence[Variable | None]:
+        others: list[Variable | None] = [None] * (len(inputs) - len(output_grads))
+        return [*output_grads, *others]
+
+    def _pass_on(self, node: Apply, inputs: Sequence[str], outputs: Sequence[str], sub: Sub) -> str:
+        lines = []
+        for v, i, o in zip(node.outputs, inputs, outputs, strict=False):
+            code, *_ = view_op.registry.required(self, v.type)
+            lines.append(code % {**sub, "iname": i, "oname": o})
+        return "\n".join(lines)
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h", "<stdio.h>", "<stdlib.h>", "<string.h>"]
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
+class CheckSizes(_Passes):
+    """Its inputs, `names` in messages, once their sizes obey the rules.
+
+    ValueError otherwise, which names the input, the dimension, and both sizes.
+    """
+
+    __props__ = ("names", "rules")
+
+    def __init__(self, names: Sequence[str], rules: Sequence[SizeRule]) -> None:
+        self.names = tuple(names)
+        self.rules = tuple(SizeRule(*rule) for rule in rules)
+        self.view_map = {i: [i] for i in range(len(self.names))}
+        for rule in self.rules:
+            if not 0 <= rule.input < len(self.names) or rule.scale < 1:
+                raise BridgeValueError(f"CheckSizes: {rule} fits no size of {self.names}")
+
+    def make_node(self, *inputs: Any) -> Apply:
+        if len(inputs) != len(self.names):
+            raise BridgeTypeError(f"{self} takes {len(self.names)} inputs, got {len(inputs)}")
+        for rule in self.rules:
+            t = inputs[rule.input].type
+            fits = (
+                isinstance(t, Number)
+                if rule.dim is None
+                else rule.dim < (getattr(t, "ndim", 0) or 0)
+            )
+            if not fits:
+                raise BridgeTypeError(f"{self}: {rule} fits no size of {t}")
+        return Apply(self, list(inputs), [v.type.make_variable() for v in inputs])
+
+    def _what(self, rule: SizeRule) -> str:
+        name = self.names[rule.input]
+        return name if rule.dim is None else f"{name}: dimension {rule.dim}"
+
+    def _steps(self) -> list[tuple[SizeRule, SizeRule | None]]:
+        """The rules, each with the first one of its symbol, if it is another."""
+        first: dict[str, SizeRule] = {}
+        steps = []
+        for rule in self.rules:
+            known = first.setdefault(rule.symbol, rule)
+            steps.append((rule, None if known is rule else known))
+        return steps
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        symbols: dict[str, int] = {}
+        for rule, first in self._steps():
+            value = inputs[rule.input]
+            size = int(value if rule.dim is None else value.shape[rule.dim])
+            error = self._refusal(rule, first, symbols, size)
+            if error is not None:
+                raise BridgeValueError(error)
+            symbols.setdefault(rule.symbol, (size - rule.offset) // rule.scale)
+        for storage, value in zip(output_storage, inputs, strict=True):
+            storage[0] = value
+
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        import torch
+
+        symbols: dict[str, Any] = {}
+        for rule, first in self._steps():
+            value = inputs[rule.input]
+            size = value if rule.dim is None else value.shape[rule.dim]
+            if first is not None:
+                torch._check(size == symbols[rule.symbol] * rule.scale + rule.offset)
+                continue
+            if rule.low is not None:
+                torch._check(size >= rule.low)
+            if rule.high is not None:
+                torch._check(size <= rule.high)
+            if rule.scale != 1:
+                torch._check((size - rule.offset) % rule.scale == 0)
+            symbols[rule.symbol] = (size - rule.offset) // rule.scale
+        return list(inputs)
+
+    def _refusal(
+        self, rule: SizeRule, first: SizeRule | None, symbols: dict[str, int], size: int
+    ) -> str | None:
+        for holds, message in self._conditions(rule, first):
+            if not holds(size, symbols):
+                expected = symbols.get(rule.symbol, 0) * rule.scale + rule.offset
+                return message % ((expected, size) if first is not None else size)
+        return None
+
+    def _conditions(self, rule: SizeRule, first: SizeRule | None) -> list[tuple[Any, str]]:
+        """What must hold of a size, as a function of Python, and the message where it does not."""
+        what = self._what(rule)
+        if first is not None:
+            other = self._what(first).replace(":", "'s")
+            how = "" if rule[3:5] == first[3:5] else f"{_times(rule)}, where {_times(first)} is "
+            return [
+                (
+                    lambda n, s: n == s[rule.symbol] * rule.scale + rule.offset,
+                    f"{what} must be %ld, {how or 'as '}{other}{'' if how else ' is'}, got %ld",
+                )
+            ]
+        conditions: list[tuple[Any, str]] = []
+        low, high = rule.low, rule.high
+        if low is not None or high is not None:
+            if low is None:
+                bound = f"at most {high}"
+            elif high is None:
+                bound = f"at least {low}"
+            else:
+                bound = f"between {low} and {high}"
+            conditions.append(
+                (
+                    lambda n, s: (low is None or n >= low) and (high is None or n <= high),
+                    f"{what} must be {bound}, got %ld",
+                )
+            )
+        if rule.scale != 1:
+            conditions.append(
+                (
+                    lambda n, s: (n - rule.offset) % rule.scale == 0,
+                    f"{what} must be {_times(rule)} for a whole n, got %ld",
+                )
+            )
+        return conditions
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        lines = ["char text[512];", "TensorInfo info;", "int64_t size;"]
+        symbols = {rule.symbol: f"symbol_{i}" for i, rule in enumerate(self.rules)}
+        lines += [f"int64_t {c} = 0;" for c in dict.fromkeys(symbols.values())]
+        looked_at = None
+        for rule, first in self._steps():
+            c = inputs[rule.input]
+            if rule.dim is None:
+                lines.append(f"size = {c};")
+            else:
+                if looked_at != rule.input:
+                    lines.append(f"if ((pb_error = GetTensorInfo({c}, &info))) {{{sub['fail']}}}")
+                    looked_at = rule.input
+                lines.append(f"size = info.sizes[{rule.dim}];")
+            symbol = symbols[rule.symbol]
+            for test, arguments, (_, message) in zip(
+                *self._in_c(rule, first, symbol), self._conditions(rule, first), strict=True
+            ):
+                literal = schema_type("str").c_literal(message)
+                lines.append(
+                    f"if (!({test})) {{\nsnprintf(text, sizeof text, {literal}, {arguments});\n"
+                    f'pb_error = cgotorch_make_error("ValueError", text);\n{sub["fail"]}\n}}'
+                )
+            if first is None:
+                lines.append(f"{symbol} = (size - {rule.offset}) / {rule.scale};")
+        lines += ["(void)text;", *(f"(void){c};" for c in dict.fromkeys(symbols.values()))]
+        return "{\n" + "\n".join(lines) + "\n" + self._pass_on(node, inputs, outputs, sub) + "\n}"
+
+    def _in_c(
+        self, rule: SizeRule, first: SizeRule | None, symbol: str
+    ) -> tuple[list[str], list[str]]:
+        """The tests of `_conditions` in C, and the arguments of their messages."""
+        got = "(long)size"
+        if first is not None:
+            expected = f"{symbol} * {rule.scale} + {rule.offset}"
+            return [f"size == {expected}"], [f"(long)({expected}), {got}"]
+        tests = []
+        bounds = [f"size >= INT64_C({rule.low})"] if rule.low is not None else []
+        bounds += [f"size <= INT64_C({rule.high})"] if rule.high is not None else []
+        if bounds:
+            tests.append(" && ".join(bounds))
+        if rule.scale != 1:
+            tests.append(f"(size - {rule.offset}) % {rule.scale} == 0")
+        return tests, [got] * len(tests)
+
+
+def _times(rule: SizeRule) -> str:
+    """`2*n + 1`"""
+    text = "n" if rule.scale == 1 else f"{rule.scale}*n"
+    if rule.offset:
+        text += f" {'-' if rule.offset < 0 else '+'} {abs(rule.offset)}"
+    return text
+
+
+class Require(_Passes):
+    """Its first input, once the second, a truth value, has been seen to hold; else RuntimeError
+    with `message`."""
+
+    __props__ = ("message",)
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def make_node(self, x: Any, condition: Any) -> Apply:
+        from .native import constant
+
+        x, condition = constant(x), constant(condition)
+        if getattr(condition.type, "kind", "") not in ("bool", "int"):
+            raise BridgeTypeError(
+                f"{self} needs a truth value, got {describe(condition)} of type {condition.type}"
+            )
+        if isinstance(x.type, TensorType):
+            out = x.type.clone(name=None).make_variable()
+        else:
+            out = x.type.make_variable()
+        return Apply(self, [x, condition], [out])
+
+    def perform(
+        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
+    ) -> None:
+        if not inputs[1]:
+            raise RuntimeError(self.message)
+        output_storage[0][0] = inputs[0]
+
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        import torch
+
+        condition = inputs[1]
+        symbolic = isinstance(condition, (bool, torch.SymBool))
+        torch._check(condition if symbolic else condition != 0, lambda: self.message)
+        return [inputs[0]]
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        message = schema_type("str").c_literal(self.message)
+        return (
+            f'if (!({inputs[1]})) {{\npb_error = cgotorch_make_error("RuntimeError", {message});\n'
+            f"{sub['fail']}\n}}\n{self._pass_on(node, inputs, outputs, sub)}"
+        )

@@ -1,0 +1,165 @@
+"""Constant folding: what depends on constants only is computed once, here."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ..graph.basic import Apply, Constant, Variable
+from ..graph.function_graph import OUTPUT, FunctionGraph
+from ..ops.basic import DeepCopyOp, Shape, Shape_i, deep_copy_op
+from ..ops.in_place import is_dense
+from ..ops.native import constant
+from ..ops.op import Op
+from ..types import TensorType
+from .layout import dense
+from .sharing import Replace, Sharing, carefully
+
+_SMALL = 64 << 10  # bytes that a constant may have, however little it is made of
+
+
+def fold(fgraph: FunctionGraph) -> int:
+    """Replaces by constants what nodes make of constants, and sizes that types know; returns how
+    many nodes have gone.
+
+    A constant that is a view of another, such as a transposed weight, stays a view of it: it takes
+    no memory, and its strides are those that the kernels would meet. Its attribute `view_of` is
+    the constant whose memory it lies in. Nodes stay that draw random numbers, that write into
+    something, that copy, that raise, and whose result is much larger than what it is made of.
+    """
+    return carefully(fgraph, _fold, "fold")
+
+
+def _fold(fgraph: FunctionGraph, replace: Replace) -> int:
+    sharing = Sharing(fgraph)
+    outputs = set(fgraph.outputs)
+    count = 0
+    for node in fgraph.toposort():
+        if node not in fgraph:
+            continue
+        values = _sizes(node) or _computed(node)
+        if values is None or any(v in sharing.destroyed for v in node.outputs):
+            continue
+        used = [(v, c) for v, c in zip(node.outputs, values, strict=True) if fgraph.clients[v]]
+        if not all(_invisible(sharing, v, c, v in outputs) for v, c in used):
+            continue
+        done = True
+        for old, new in used:
+            done = replace(old, new, "fold") and done
+            if old in outputs:
+                _give_copies(fgraph, new)
+        count += done
+    return count
+
+
+def _invisible(sharing: Sharing, old: Variable, new: Constant, is_output: bool) -> bool:
+    """Whether a caller cannot tell: no output lies in old's memory, or only old itself, of which
+    a copy of the constant is given."""
+    if not isinstance(old.type, TensorType):
+        return True
+    seen = sharing.outputs_in(old)
+    return not seen or (is_output and seen == {old} and dense(new))
+
+
+def _give_copies(fgraph: FunctionGraph, new: Constant) -> None:
+    copied = deep_copy_op(new)
+    for i, v in enumerate(fgraph.outputs):
+        if v is new:
+            fgraph.change_input(OUTPUT, i, copied, "fold")
+
+
+def _sizes(node: Apply) -> list[Constant] | None:
+    """The result of asking for sizes that the type knows."""
+    if not isinstance(node.op, (Shape, Shape_i)):
+        return None
+    known = getattr(node.inputs[0].type, "shape", None)
+    if known is None or (isinstance(node.op, Shape) and None in known):
+        return None
+    if isinstance(node.op, Shape):
+        return [node.outputs[0].type.make_constant(list(known))]
+    size = known[node.op.i] if node.op.i < len(known) else None
+    return None if size is None else [node.outputs[0].type.make_constant(size)]
+
+
+def _computed(node: Apply) -> list[Constant] | None:
+    """The constants that a node's outputs are, or None where they are to be computed at run
+    time."""
+    import torch
+
+    op = node.op
+    if not all(isinstance(v, Constant) for v in node.inputs):
+        return None
+    if op.random or op.destroy_map or isinstance(op, DeepCopyOp):
+        return None
+    if getattr(op, "never_merged", False) or type(op).perform is Op.perform:
+        return None
+    limit = max(_SMALL, sum(_nbytes(v.data) for v in node.inputs if isinstance(v, Constant)))
+    expected = [_expected(v) for i, v in enumerate(node.outputs) if i not in op.view_map]
+    if sum(expected) > limit:
+        return None
+    storage: list[list[Any]] = [[None] for _ in node.outputs]
+    try:
+        with torch.no_grad():
+            op.perform(node, [v.data for v in node.inputs], storage)  # type: ignore[attr-defined]
+    except Exception:  # whatever it is, the caller gets it when the function runs
+        return None
+    made = [
+        _constant(node, v, cell[0], limit) for v, cell in zip(node.outputs, storage, strict=True)
+    ]
+    return None if None in made else made  # type: ignore[return-value]
+
+
+def _constant(node: Apply, old: Variable, value: Any, limit: int) -> Constant | None:
+    """The constant for an output; None where it had better be computed each time."""
+    import torch
+
+    if not old.type.is_valid_value(value):
+        return None
+    if not isinstance(value, torch.Tensor):
+        return old.type.make_constant(value)
+    base = _base(node, value)
+    if base is None:
+        if _nbytes(value) > limit:
+            return None
+        value = _own(value)
+    new = constant(value)
+    if base is not None:
+        new.view_of = base if base.view_of is None else base.view_of
+    return new
+
+
+def _base(node: Apply, value: Any) -> Constant | None:
+    """The input whose memory a tensor lies in."""
+    for v in node.inputs:
+        if isinstance(v, Constant) and TensorType.may_share_memory(v.data, value):
+            return v
+    return None
+
+
+def _own(value: Any) -> Any:
+    """The tensor in no more memory than it needs, with its strides."""
+    import torch
+
+    if value.layout != torch.strided or value.is_nested or value.is_quantized:
+        return value
+    if value.untyped_storage().nbytes() <= value.numel() * value.element_size():
+        return value
+    return value.clone() if is_dense(value) else value
+
+
+def _expected(v: Variable) -> int:
+    """The bytes that a result will have, as far as its type says."""
+    t = v.type
+    if not isinstance(t, TensorType) or t.dtype is None or None in (t.shape or (None,)):
+        return 0
+    return prod(t.shape or ()) * t.torch_dtype.itemsize  # type: ignore[arg-type]
+
+
+def _nbytes(value: Any) -> int:
+    import torch
+
+    if isinstance(value, (list, tuple)):
+        return sum(map(_nbytes, value))
+    if not isinstance(value, torch.Tensor):
+        return 8
+    return value.numel() * value.element_size()

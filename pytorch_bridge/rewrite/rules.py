@@ -1,0 +1,142 @@
+"""Rules: patterns of nodes, and the shorter form that has the same value.
+
+    @rule("neg(neg(x)) -> x", "neg", copies=True)
+    def _(node):
+        x = inner(node, "neg")
+        return x if x is not None and settled(x) else None
+
+The text is for the reader, the names say at which functions to ask the rule, and it returns the
+variable that stands for the node's output, or None. `copies` says that the output has memory of its
+own, which the replacement may share with others: such a rule is not applied where anyone could see
+that.
+
+Every rule is exact. The value is the same bit for bit, with NaN's payload and the sign of zero,
+and so are dtype and strides; what would raise still raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..graph.basic import Apply, Constant, Variable
+from ..graph.function_graph import FunctionGraph
+from ..ops.native import IN, NativeOp
+from ..ops.op import Op
+from .sharing import Replace, Sharing, carefully
+
+Build = Callable[[Apply], "Variable | None"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One pattern. `build` returns what replaces the only output of a node, or None."""
+
+    text: str
+    ops: tuple[str, ...]  # schema names, base names, or names of op classes
+    copies: bool
+    build: Build
+
+
+class Rules:
+    """A set of rules, found by the op at the root of their pattern."""
+
+    def __init__(self) -> None:
+        self.all: list[Rule] = []
+        self._by_op: dict[str, list[Rule]] = {}
+
+    def __call__(self, text: str, *ops: str, copies: bool = False) -> Callable[[Build], Build]:
+        """Adds a rule: a decorator."""
+
+        def add(build: Build) -> Build:
+            new = Rule(text, ops, copies, build)
+            self.all.append(new)
+            for name in ops:
+                self._by_op.setdefault(name, []).append(new)
+            return build
+
+        return add
+
+    def of(self, op: Op) -> Iterable[Rule]:
+        """The rules to ask at nodes of an op."""
+        if isinstance(op, NativeOp):
+            yield from self._by_op.get(op.name, ())
+            base = op.name.partition(".")[0]
+            if base != op.name:
+                yield from self._by_op.get(base, ())
+        else:
+            yield from self._by_op.get(type(op).__name__, ())
+
+    def apply(self, fgraph: FunctionGraph, name: str) -> int:
+        """Applies them from the inputs to the outputs, each node until no rule fits it; returns
+        how many have been applied."""
+
+        def step(fgraph: FunctionGraph, replace: Replace) -> int:
+            sharing = Sharing(fgraph)
+            return sum(self._at(fgraph, n, sharing, replace) for n in fgraph.toposort())
+
+        return carefully(fgraph, step, name)
+
+    def _at(
+        self, fgraph: FunctionGraph, node: Apply | None, sharing: Sharing, replace: Replace
+    ) -> int:
+        count = 0
+        while node is not None and node in fgraph and len(node.outputs) == 1:
+            old = node.outputs[0]
+            node = None
+            for rule in self.of(old.owner.op) if old.owner is not None else ():
+                assert old.owner is not None
+                new = rule.build(old.owner)
+                if new is None or not _as_narrow(old, new):
+                    continue
+                if rule.copies and not sharing.may_be_one(old, new):
+                    continue
+                if replace(old, new, rule.text):
+                    count += 1
+                    node = new.owner
+                    break
+        return count
+
+
+def _as_narrow(old: Variable, new: Variable) -> bool:
+    return bool(old.type == new.type or old.type.is_super(new.type))
+
+
+# What rules look at
+
+
+def arguments(node: Apply) -> dict[str, Any]:
+    """The arguments of a native op by name, the inputs of the node filled in; numbers that are
+    constants as themselves."""
+    assert isinstance(node.op, NativeOp)
+    inputs = iter(node.inputs)
+
+    def value(v: Any) -> Any:
+        if isinstance(v, tuple):
+            return tuple(map(value, v))
+        if v is not IN:
+            return v
+        given = next(inputs)
+        return given.data if isinstance(given, Constant) and _is_number(given.data) else given
+
+    names = [a.name for a in node.op.native.function.arguments]
+    return dict(zip(names, map(value, node.op.arguments), strict=True))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, complex))
+
+
+def owner(v: Any, *names: str) -> Apply | None:
+    """The node that computes v, where it is of a native op with one of these names."""
+    node = getattr(v, "owner", None)
+    if node is None or not isinstance(node.op, NativeOp):
+        return None
+    base = node.op.name.partition(".")[0]
+    return node if node.op.name in names or base in names else None
+
+
+def first(node: Apply) -> Variable:
+    """The first input of a node."""
+    return node.inputs[0]

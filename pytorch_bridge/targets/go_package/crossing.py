@@ -1,0 +1,161 @@
+"""How the values of a function cross between Go and C.
+
+A value of a schema type is one *part*; a struct that an extension has registered is one part for
+each number and tensor in it. The type's own package face does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import MissingMethodError
+from ...types.base import Type
+from ...types.schema_types import BlockField, PackageResult, SchemaType, TensorArg, TensorList
+
+
+@dataclass(frozen=True)
+class Part:
+    """A number, a list or a tensor in a value: the way to it (".Lo"), and its type."""
+
+    path: tuple[str, ...]
+    type: SchemaType
+
+
+def parts(t: Type) -> list[Part]:
+    """What a value consists of in C. MissingMethodError where Go cannot have it."""
+    if isinstance(t, SchemaType):
+        return [Part((), t)]
+    if not hasattr(t, "data_model"):
+        raise MissingMethodError(
+            f"a Go package cannot have an input or output of type {t}: it is neither one of "
+            "PyTorch's types nor registered with pytorch_bridge.extending"
+        )
+    from ...extending import boundaries
+
+    return [Part(leaf.path, leaf.type) for leaf in boundaries.leaves(t)]
+
+
+def go_type(t: Type) -> str:
+    """The Go type of a value."""
+    if isinstance(t, SchemaType):
+        return t.package_go()
+    from ...extending import boundaries
+
+    if len(parts(t)) > 1 and boundaries.go_struct(t) is None:
+        raise MissingMethodError(
+            f"a Go package cannot have an input or output of type {t}: take it apart"
+        )
+    return boundaries.go_type(t)
+
+
+def _member(path: tuple[str, ...]) -> str:
+    from ...extending.boundaries import _exported
+
+    return "".join(f".{_exported(p)}" for p in path)
+
+
+class Crossing:
+    """Value number `i` of the inputs ("in") or outputs ("out") of a function."""
+
+    def __init__(self, t: Type, kind: str, i: int) -> None:
+        self.type, self.kind = t, kind
+        self.parts = parts(t)
+        many = len(self.parts) > 1
+        self.names = [f"{kind}{i}" + (f"p{k}" if many else "") for k in range(len(self.parts))]
+
+    @property
+    def holds_tensors(self) -> bool:
+        return any(isinstance(p.type, (TensorArg, TensorList)) for p in self.parts)
+
+    # An input
+    def input_fields(self) -> list[tuple[str, BlockField]]:
+        return [
+            (n, f)
+            for n, p in zip(self.names, self.parts, strict=True)
+            for f in p.type.package_block()
+        ]
+
+    def c_arguments(self) -> list[str]:
+        """What the C function is given, where the block is *b."""
+        return [
+            e.replace("b.", "b->", 1)
+            for n, p in zip(self.names, self.parts, strict=True)
+            for e in p.type.from_block(n)
+        ]
+
+    def fill(self, x: str, arg: str) -> list[str]:
+        return [
+            line
+            for n, p in zip(self.names, self.parts, strict=True)
+            for line in p.type.package_fill(n, x + _member(p.path), arg)
+        ]
+
+    def keep(self, x: str) -> list[str]:
+        """Go expressions that must be alive until the call has returned."""
+        found = []
+        for p in self.parts:
+            if isinstance(p.type, TensorArg):
+                found.append(f"{x}{_member(p.path)}.T")
+            elif isinstance(p.type, TensorList):
+                found.append(x + _member(p.path))
+        return found
+
+    # An output
+    def results(self) -> list[PackageResult]:
+        return [p.type.package_result(n) for n, p in zip(self.names, self.parts, strict=True)]
+
+    def taken(self) -> str:
+        """The Go expression for the value."""
+        values = {p.path: r.go for p, r in zip(self.parts, self.results(), strict=True)}
+        return _composed(self.type, (), values)
+
+    def members(self, x: str) -> list[tuple[str, str]]:
+        """Each part of the Go value x: what tells it apart, and the expression."""
+        return [("".join(f".{w}" for w in p.path), x + _member(p.path)) for p in self.parts]
+
+    def made(self, value: Callable[[str, SchemaType], str]) -> str:
+        """The Go expression for the value made of its parts, each of which value gives."""
+        found = {p.path: value("".join(f".{w}" for w in p.path), p.type) for p in self.parts}
+        return _composed(self.type, (), found)
+
+
+def _composed(t: Type, path: tuple[str, ...], values: dict[tuple[str, ...], str]) -> str:
+    if path in values:
+        return values[path]
+    from ...extending.boundaries import _exported
+    from ...extending.models import StructModel, default_manager
+
+    model = default_manager.lookup(t)
+    assert isinstance(model, StructModel)
+    members = ", ".join(
+        f"{_exported(name)}: {_composed(member, (*path, name), values)}"
+        for name, member in model.members
+    )
+    return f"{go_type(t)}{{{members}}}"
+
+
+def structs(types: list[Type]) -> dict[str, str]:
+    """The definitions of the Go structs that values of these types need, by their names."""
+    found: dict[str, str] = {}
+    pending: list[Any] = list(types)
+    while pending:
+        t = pending.pop(0)
+        if isinstance(t, SchemaType):
+            continue
+        from ...extending import boundaries
+        from ...extending.models import StructModel, default_manager
+
+        made = boundaries.go_struct(t)
+        if made is None:
+            continue
+        known = found.setdefault(made[0], made[1])
+        if known != made[1]:
+            raise MissingMethodError(
+                f"two types are called {made[0]} in Go: give one of their models another go_type"
+            )
+        model = default_manager.lookup(t)
+        if isinstance(model, StructModel):
+            pending += [member for _, member in model.members]
+    return found

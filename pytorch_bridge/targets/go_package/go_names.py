@@ -1,0 +1,93 @@
+"""Names in Go for what Python has named."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...errors import BridgeValueError
+from ...schema.names import GO_KEYWORDS, Names
+
+# What generated code calls things, and what Go predeclares.
+_WORDS = """
+    C Net _ append block cap close comparable complex complex64 complex128 clear constants copy
+    delete err error false float32 golden gotorch graph imag init int int8 int16 int32 iota make max
+    min net op panic print println real recover result rune t true uint uint8 uint16 uint32 uint64
+    uintptr weights
+"""
+_TAKEN = GO_KEYWORDS | frozenset(_WORDS.split())
+
+
+@functools.cache
+def _names() -> Names:
+    return Names()
+
+
+def parameters(names: Iterable[str | None], letter: str) -> list[str]:
+    """Names of Go parameters, each another: `input_ids` is inputIDs, what Go cannot have is in0."""
+    found: list[str] = []
+    for i, name in enumerate(names):
+        bare = re.sub(r"\W+", "_", name or "", flags=re.A).strip("_")
+        made = _names().go_parameter(bare) if bare and not bare[0].isdigit() else f"{letter}{i}"
+        made = re.sub(r"_+$", "", made) or f"{letter}{i}"
+        if made in _TAKEN or re.fullmatch(r"out\d+", made):
+            made += "_"
+        while made in found:
+            made += "_"
+        found.append(made)
+    return found
+
+
+def fields(names: Iterable[str]) -> list[str]:
+    """Names of the fields of a Go struct, each another."""
+    found: list[str] = []
+    for i, name in enumerate(names):
+        bare = re.sub(r"\W+", "_", name, flags=re.A).strip("_")
+        made = _names().camel(bare) if bare else ""
+        if not re.match(r"[A-Z]", made):
+            made = f"Out{made or i}"
+        while made in found:
+            made += "_"
+        found.append(made)
+    return found
+
+
+def package(name: str | None, folder: Path) -> str:
+    """The name of a package: the one that is given, or one from its folder."""
+    if name is None:
+        name = re.sub(r"\W|_", "", folder.name, flags=re.A).lower()
+        if not re.match(r"[a-z]", name) or name in GO_KEYWORDS:
+            raise BridgeValueError(
+                f"export_go: no Go package can be named after the folder {folder.name!r}; give "
+                "package="
+            )
+        return name
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in GO_KEYWORDS or name == "main":
+        raise BridgeValueError(
+            f"export_go: package={name!r} is no name for a Go package: take lower-case letters and "
+            "digits"
+        )
+    return name
+
+
+def exported(name: str) -> str:
+    """BridgeValueError unless name is one that Go exports."""
+    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name) or name == "C":
+        raise BridgeValueError(
+            f"export_go: name={name!r} is no name for a Go function that other packages can call: "
+            "take letters and digits, the first an upper-case letter"
+        )
+    return name
+
+
+def quoted(text: str) -> str:
+    """A Go string literal."""
+    return json.dumps(text, ensure_ascii=True).replace("\\u007f", "\\x7f")
+
+
+def remark(text: str) -> str:
+    """The text in one line of a comment."""
+    return "".join(c if c.isprintable() else " " for c in text)

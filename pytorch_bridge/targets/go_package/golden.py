@@ -1,0 +1,224 @@
+"""The golden test of a generated package: inputs, and what Python computed from them.
+
+Values are bit for bit the same where the same torch runs on the same kind of processor; elsewhere
+libtorch takes other kernels, and the test compares as torch.testing.assert_close does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import platform
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import BridgeError, BridgeTypeError, BridgeValueError
+from ...graph.basic import Variable
+from ...types.base import Type
+from ...types.schema_types import (
+    Number,
+    NumberList,
+    OptionalNumber,
+    ScalarArg,
+    SchemaType,
+    String,
+    TensorArg,
+    TensorList,
+)
+from ...types.tensor import TensorType
+from . import go_names, weights
+from .crossing import Crossing
+
+FILE = "testdata/golden.safetensors"
+OPEN = 3  # the size that open dimensions get
+STEPS = 3  # of training
+
+
+def machine() -> str:
+    """What results depend on in their last bits; gotorch/graph/graphtest says the same in Go."""
+    import torch
+
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return f"{torch.__version__}\n{platform.machine()}"
+    lines = sorted(set(re.findall(r"^(?:model name|flags|Features)\s*:.*", text, re.M)))
+    return f"{torch.__version__}\n{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums depend on the number of threads in their last bits."""
+    import torch
+
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n)
+
+
+def random_value(t: Type, generator: Any) -> Any:
+    """A value of a type."""
+    import torch
+
+    if isinstance(t, TensorType):
+        if t.shape is None or t.dtype is None:
+            raise BridgeTypeError("its dtype or shape is open")
+        shape = [OPEN if d is None else d for d in t.shape]
+        dtype = t.torch_dtype
+        if dtype.is_floating_point or dtype.is_complex:
+            wide = torch.complex64 if dtype.is_complex else torch.float32
+            return torch.randn(shape, generator=generator, dtype=wide).to(dtype)
+        return torch.randint(0, 2, shape, generator=generator).to(dtype)
+    if isinstance(t, TensorList):
+        return [torch.randn(OPEN, generator=generator) for _ in range(2)]
+    if isinstance(t, ScalarArg):
+        return 0.5
+    if isinstance(t, Number | OptionalNumber):
+        return {"int": 2, "float": 0.5, "bool": True}[t.kind]
+    if isinstance(t, NumberList):
+        return [{"int": 2, "float": 0.5}[t.kind]] * (t.size or 2)
+    if isinstance(t, String):
+        return "text"
+    raise BridgeTypeError("its type has values that only you know")
+
+
+def example(inputs: Sequence[Variable], given: Sequence[Any] | None) -> list[Any]:
+    """The inputs of the test: what is given, or random values."""
+    import torch
+
+    if given is not None:
+        given = list(given)
+        if len(given) != len(inputs):
+            raise BridgeValueError(
+                f"export_go: example has {len(given)} values for {len(inputs)} inputs"
+            )
+        found = []
+        for i, (v, value) in enumerate(zip(inputs, given, strict=True)):
+            try:
+                found.append(v.type.filter(value))
+            except TypeError as e:
+                raise BridgeTypeError(f"export_go: example: input {i} ({v}): {e}") from e
+        return [_owned(v) for v in found]
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for i, v in enumerate(inputs):
+        try:
+            found.append(random_value(v.type, generator))
+        except BridgeTypeError as e:
+            raise BridgeValueError(
+                f"export_go: there is no example for input {i} ({v}) of type {v.type}, because "
+                f"{e}: give example="
+            ) from None
+    return found
+
+
+def _owned(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().contiguous().clone()
+    if isinstance(value, (list, tuple)):
+        return [_owned(v) for v in value]
+    return value
+
+
+def expected(run: Callable[..., Any], values: Sequence[Any], random: bool) -> list[Any]:
+    """What Python computes; `random` says that the inputs were drawn."""
+    import torch
+
+    with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            return list(run(*[_owned(v) for v in values]))
+        except BridgeError:
+            raise
+        except (RuntimeError, ValueError, IndexError, TypeError) as e:
+            if not random:
+                raise
+            raise BridgeValueError(
+                "export_go: the golden test needs inputs with which the graph can run, and random "
+                f"ones will not do; give example=: {e}"
+            ) from e
+
+
+# In the file: a tensor for each number, list and tensor.
+
+
+def _part(value: Any, path: str) -> Any:
+    for name in path.split(".")[1:]:
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise BridgeValueError(
+                f"export_go: the golden test needs the member {name} of {value!r}, which has no "
+                "such attribute; golden=False leaves the test out"
+            ) from None
+    return value
+
+
+def _stored(t: SchemaType, value: Any) -> dict[str, Any]:
+    """A part as tensors, by what is added to its name."""
+    import torch
+
+    if isinstance(t, TensorList):
+        return {f"[{i}]": v for i, v in enumerate(value)} | {"[]": torch.tensor(len(value))}
+    if isinstance(t, TensorArg):
+        return {} if value is None else {"": value}
+    if isinstance(t, String):
+        return {"": torch.tensor(list(value.encode()), dtype=torch.uint8)}
+    if value is None:
+        return {}
+    if isinstance(value, (list, tuple)):
+        kind = torch.float64 if getattr(t, "kind", "") == "float" else torch.int64
+        return {"": torch.tensor(value, dtype=kind)}
+    kind = {bool: torch.bool, int: torch.int64, float: torch.float64}.get(
+        type(value), torch.complex128
+    )
+    return {"": torch.tensor(value, dtype=kind)}
+
+
+def stored(name: str, crossing: Crossing, value: Any) -> dict[str, Any]:
+    """The tensors for a value."""
+    found = {}
+    for part in crossing.parts:
+        path = "".join(f".{p}" for p in part.path)
+        for suffix, t in _stored(part.type, _part(value, path)).items():
+            found[f"{name}{path}{suffix}"] = t
+    return found
+
+
+def _kind(t: SchemaType) -> str:
+    """The method of graphtest.Golden that reads or compares a part."""
+    if isinstance(t, TensorList):
+        return "Tensors"
+    if isinstance(t, TensorArg):
+        return "Tensor"
+    if isinstance(t, String):
+        return "String"
+    if isinstance(t, ScalarArg):
+        return "Scalar"
+    if isinstance(t, NumberList):
+        return "Ints" if t.kind == "int" else "Floats"
+    if isinstance(t, OptionalNumber):
+        return {"int": "OptInt", "float": "OptFloat", "bool": "OptBool"}[t.kind]
+    return {"int64": "Int", "float64": "Float", "bool": "Bool"}[t.go]
+
+
+def read(name: str, crossing: Crossing) -> str:
+    """The Go expression for a value of the file."""
+    return crossing.made(lambda path, t: f"golden.{_kind(t)}({go_names.quoted(name + path)})")
+
+
+def compared(name: str, crossing: Crossing, x: str) -> list[str]:
+    """Go statements that compare the value x with that of the file."""
+    return [f"golden.Check({go_names.quoted(name + path)}, {e})" for path, e in crossing.members(x)]
+
+
+def contents(tensors: dict[str, Any]) -> bytes:
+    """The file."""
+    return weights.contents(tensors, {**weights.METADATA, "machine": machine()})

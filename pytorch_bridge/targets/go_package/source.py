@@ -1,0 +1,162 @@
+"""What may be exported, as one form: a graph with names, weights and structured results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...compiled import CompiledFunction, function, prepared
+from ...errors import BridgeTypeError, BridgeValueError
+from ...graph.basic import Constant, Variable
+from ...graph.function_graph import FunctionGraph
+from . import outputs as results
+from .outputs import Tree
+
+
+@dataclass
+class Source:
+    """The graph from `inputs` and `state` to `outputs` and `hidden`."""
+
+    title: str
+    inputs: list[Variable]
+    outputs: list[Variable]
+    tree: Tree
+    names: list[str | None]  # of the inputs
+    weights: Mapping[str, Constant] = field(default_factory=dict)
+    state: dict[str, Variable] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)  # of the state
+    hidden: list[Variable] = field(default_factory=list)
+    mutable: list[Variable] = field(default_factory=list)
+    example: Sequence[Any] | None = None
+    made: FunctionGraph | None = None  # where it has been compiled already
+    call: Callable[..., list[Any]] | None = None
+
+    def fgraph(self) -> FunctionGraph:
+        """The graph as it is compiled."""
+        if self.made is not None:
+            return self.made
+        ins = [*self.inputs, *self.state.values()]
+        return prepared(ins, [*self.outputs, *self.hidden], self.mutable)
+
+    def run(self, *values: Any) -> list[Any]:
+        """What Python computes for these inputs: the outputs."""
+        if self.call is not None:
+            return self.call(*values)
+        compiled = function(
+            [*self.inputs, *self.state.values()],
+            [*self.outputs, *self.hidden],
+            mutable=self.mutable,
+            name=self.title,
+        )
+        state = [self.values[n].clone() for n in self.state]
+        return list(compiled(*values, *state))[: len(self.outputs)]
+
+
+def source(graph: Any, example: Sequence[Any] | None) -> Source:
+    """The form of what export_go was given. BridgeTypeError for what it does not take."""
+    from ...extending.jitted import Jit
+    from ...model import CompiledModel, Model
+
+    if isinstance(graph, CompiledModel):
+        graph = graph.model
+    if type(graph).__name__ == "ExportedProgram":
+        from ...exported import from_exported
+
+        graph = from_exported(graph)
+    if isinstance(graph, Model):
+        return _model(graph)
+    if isinstance(graph, Jit):
+        return _jitted(graph, example)
+    if isinstance(graph, CompiledFunction):
+        return _compiled(graph)
+    if isinstance(graph, FunctionGraph):
+        return _plain(graph.inputs, graph.outputs, len(graph.outputs) == 1)
+    if isinstance(graph, tuple) and len(graph) == 2:
+        ins, outs = graph
+        single = isinstance(outs, Variable)
+        ins = [ins] if isinstance(ins, Variable) else list(ins)
+        return _plain(ins, [outs] if isinstance(outs, Variable) else list(outs), single)
+    raise BridgeTypeError(
+        "export_go takes a Model (from_exported makes one), a compiled or jitted function, a "
+        f"FunctionGraph, or (inputs, outputs); got {type(graph).__qualname__}"
+    )
+
+
+def _names(inputs: Sequence[Variable]) -> list[str | None]:
+    return [v.name for v in inputs]
+
+
+def _flat(n: int, single: bool) -> Tree:
+    made = results.tree(None, n)
+    return made if single or n != 1 else Tree(None, ["0"], [made])
+
+
+def _plain(ins: Sequence[Variable], outs: Sequence[Variable], single: bool) -> Source:
+    tree = _flat(len(outs), single)
+    return Source("is a graph of PyTorch's functions.", list(ins), list(outs), tree, _names(ins))
+
+
+def _compiled(f: CompiledFunction) -> Source:
+    title = f"is the compiled function {f.name}." if f.name else "is a compiled function."
+    tree = _flat(len(f.outputs), f._single)
+
+    def call(*values: Any) -> list[Any]:
+        found = f(*values)
+        return [found] if f._single else list(found)
+
+    # The graph that it was compiled from: rewritten, with what it may change.
+    return Source(
+        title, list(f.inputs), list(f.outputs), tree, _names(f.inputs), made=f.fgraph, call=call
+    )
+
+
+def _jitted(f: Any, example: Sequence[Any] | None) -> Source:
+    from ...extending.jitted import _key
+
+    if example is not None:
+        args = f._bind(tuple(example), {}) if len(example) != f._n else tuple(example)
+        f(*example)
+        made = f.specializations.get(tuple(_key(a, f.sizes_matter) for a in args))
+    else:
+        found = list(f.specializations.values())
+        made = found[0] if len(found) == 1 else None
+    if made is None:
+        raise BridgeValueError(
+            f"export_go: {f!r} is compiled for the types of its arguments, of which it has seen "
+            f"{len(f.specializations)}: give example=, its arguments"
+        )
+    if not made.flat:
+        raise BridgeValueError(
+            f"export_go: {f!r} has arguments that are no inputs of its graph; export a function "
+            "that fixes them"
+        )
+    return _compiled(made.compiled)
+
+
+def _model(model: Any) -> Source:
+    from ... import ops
+
+    inputs = list(model.inputs)
+    names = _names(inputs)
+    hidden, mutable = [], []
+    state = dict(model.state)
+    for name, new in model.updates.items():
+        hidden.append(ops.copy_(state[name], new))
+        mutable.append(state[name])
+    for i, new in model.mutations.items():
+        hidden.append(ops.copy_(inputs[i], new))
+        mutable.append(inputs[i])
+    return Source(
+        f"is the model {model.name}.",
+        inputs,
+        list(model.outputs),
+        results.of_model(model),
+        names,
+        weights=model.weights,
+        state=state,
+        values=dict(model.state_values),
+        hidden=hidden,
+        mutable=mutable,
+        example=model.example,
+    )

@@ -1,0 +1,372 @@
+"""Training steps: forward pass, loss, backward pass and the optimiser's step as one graph.
+
+    step = pb.training_step(model, pb.Training(optimizer=pb.SGD(momentum=0.9)))
+    loss = step(x, target, lr=0.1)
+
+An optimiser is a rule that writes the new value into a parameter, with PyTorch's own in-place
+functions in the order in which torch.optim has them, so that the numbers are the same to the last
+bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .errors import BridgeTypeError, BridgeValueError
+from .graph.basic import Variable, toposort
+from .types import TensorType, schema_type
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+class Optimizer(Protocol):
+    """A rule for new values of parameters. One of your own is any object with these two."""
+
+    def state(self) -> Sequence[str]:
+        """The names of the tensors that are kept for each parameter. They begin as zeros."""
+
+    def update(
+        self,
+        parameter: Any,
+        gradient: Any,
+        state: Mapping[str, Any],
+        lr: Any,
+        step: Any,
+    ) -> Sequence[Variable]:
+        """Writes into the parameter and its state, and returns the last result of each that is
+        written: first the parameter's, then those of the state in its order. All are variables;
+        lr and step, which counts from 1, are floats."""
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent as torch.optim.SGD has it, without dampening."""
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nesterov and not self.momentum:
+            raise BridgeValueError("SGD: nesterov takes a momentum")
+
+    def state(self) -> Sequence[str]:
+        return ["momentum_buffer"] if self.momentum else []
+
+    def update(
+        self, parameter: Any, gradient: Any, state: Mapping[str, Any], lr: Any, step: Any
+    ) -> Sequence[Variable]:
+        from . import ops
+
+        found = []
+        if self.weight_decay:
+            gradient = ops.add(gradient, parameter, alpha=self.weight_decay)
+        if self.momentum:
+            # In the first step, zero times the momentum and the gradient are the gradient.
+            buffer = ops.add_(ops.mul_(state["momentum_buffer"], self.momentum), gradient, alpha=1)
+            found.append(buffer)
+            ahead = self.nesterov
+            gradient = ops.add(gradient, buffer, alpha=self.momentum) if ahead else buffer
+        return [ops.add_(parameter, gradient, alpha=-lr), *found]
+
+
+@dataclass(frozen=True)
+class Adam:
+    """torch.optim.Adam."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    decoupled = False
+
+    def __post_init__(self) -> None:
+        if not all(0 <= b < 1 for b in self.betas):
+            raise BridgeValueError(f"{type(self).__name__}: betas are from 0 up to 1: {self.betas}")
+
+    def state(self) -> Sequence[str]:
+        return ["exp_avg", "exp_avg_sq"]
+
+    def update(
+        self, parameter: Any, gradient: Any, state: Mapping[str, Any], lr: Any, step: Any
+    ) -> Sequence[Variable]:
+        from . import ops
+        from .ops import scalar
+
+        beta1, beta2 = self.betas
+        if self.weight_decay and self.decoupled:
+            parameter = ops.mul_(parameter, 1 - lr * self.weight_decay)
+        elif self.weight_decay:
+            gradient = ops.add(gradient, parameter, alpha=self.weight_decay)
+        mean = ops.lerp_(state["exp_avg"], gradient, 1 - beta1)
+        square = ops.mul_(state["exp_avg_sq"], beta2)
+        square = ops.addcmul_(square, gradient, gradient, value=1 - beta2)
+        # Numbers are computed as Python does it: pow is not always sqrt.
+        step_size = lr / (1 - scalar.pow(beta1, step))
+        root = scalar.pow(1 - scalar.pow(beta2, step), 0.5)
+        denominator = ops.add_(ops.div(ops.sqrt(square), root), self.eps)
+        return [ops.addcdiv_(parameter, mean, denominator, value=-step_size), mean, square]
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """torch.optim.AdamW: Adam whose weight decay is apart from the gradient."""
+
+    weight_decay: float = 1e-2
+
+    decoupled = True
+
+
+def cross_entropy(outputs: Any, target: Any) -> Any:
+    """The mean cross entropy of the first output, as F.cross_entropy has it, with classes in
+    dimension 1 and a target of class numbers."""
+    from . import ops
+
+    return ops.cross_entropy_loss(first(outputs), target)
+
+
+def first(outputs: Any) -> Any:
+    """The first of the outputs, or the only one."""
+    return outputs if isinstance(outputs, Variable) else outputs[0]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained.
+
+    `loss` takes the model's outputs (a variable, or the list of them where there are several) and
+    the targets, and returns a variable of one element. `targets` are the targets' types, or tensors
+    like them; with the default loss they follow from the model. `parameters` are the names of the
+    weights to train, by default all parameters; `optimizer` is SGD, Adam, AdamW or your own.
+    `model` is the one whose forward pass is trained: the same model, exported from model.train(),
+    where the other was exported from model.eval() and there is a difference.
+    """
+
+    loss: Callable[..., Any] = cross_entropy
+    optimizer: Any = field(default_factory=SGD)
+    targets: Sequence[Any] | None = None
+    parameters: Sequence[str] | None = None
+    model: Model | None = None
+
+    def target_types(self, outputs: Any) -> list[TensorType]:
+        """The types of the targets."""
+        if self.targets is not None:
+            return [t if isinstance(t, TensorType) else _type_of(t) for t in self.targets]
+        if self.loss is not cross_entropy:
+            raise BridgeValueError(
+                "Training: with a loss of your own, targets= are the types of its targets, such as "
+                '[TensorType("float32", (None, 10))]'
+            )
+        t = first(outputs).type
+        if not isinstance(t, TensorType) or t.shape is None or len(t.shape) < 1:
+            raise BridgeTypeError(
+                f"Training: cross_entropy takes a tensor with classes in dimension 1 as the first "
+                f"output, not one of type {t}: give loss= and targets="
+            )
+        kept = () if len(t.shape) == 1 else (t.shape[0], *t.shape[2:])
+        return [TensorType("int64", kept)]
+
+
+def _type_of(t: Any) -> TensorType:
+    shape = getattr(t, "shape", None)
+    if shape is None:
+        raise BridgeTypeError(f"Training: a target is a TensorType or a tensor, not {t!r}")
+    return TensorType(
+        str(t.dtype).removeprefix("torch."), (None, *tuple(shape)[1:]) if shape else ()
+    )
+
+
+@dataclass
+class StepGraph:
+    """The graph of a training step: from `step`, `inputs`, `targets`, `lr` and `weights` with
+    `state` to `loss`; `written` is what the tensors named by `changed` become."""
+
+    step: Variable
+    inputs: list[Variable]
+    targets: list[Variable]
+    lr: Variable
+    weights: dict[str, Variable]  # parameters and buffers, by name
+    values: dict[str, Any]  # what they are at first
+    state: dict[str, Variable]  # of the optimiser, by name: zeros at first
+    loss: Variable
+    written: list[Variable]
+
+    @property
+    def tensors(self) -> dict[str, Variable]:
+        """All that is kept from step to step."""
+        both = {**self.weights, **self.state}
+        if len(both) != len(self.weights) + len(self.state):
+            twice = next(n for n in self.state if n in self.weights)
+            raise BridgeValueError(f"the optimiser's {twice!r} has the name of a weight")
+        return both
+
+    @property
+    def arguments(self) -> list[Variable]:
+        return [self.step, *self.inputs, *self.targets, self.lr, *self.tensors.values()]
+
+
+def substituted(
+    outputs: Sequence[Variable], replacements: Mapping[Variable, Variable]
+) -> list[Variable]:
+    """The outputs with some of the variables that they depend on replaced by others."""
+    became: dict[Variable, Variable] = dict(replacements)
+    for node in toposort(outputs, became):
+        copied = node.clone([became.get(v, v) for v in node.inputs])
+        became.update(zip(node.outputs, copied.outputs, strict=True))
+    return [became.get(v, v) for v in outputs]
+
+
+def weights_as_inputs(model: Model) -> tuple[dict[str, Variable], dict[Variable, Variable]]:
+    """An input for each weight of a model, under its first name, and what each constant becomes."""
+    inputs: dict[str, Variable] = {}
+    replaced: dict[Variable, Variable] = {}
+    for name, constant in model.weights.items():
+        if constant not in replaced:
+            inputs[name] = replaced[constant] = constant.type.make_variable(name)
+    return inputs, replaced
+
+
+def parameters_of(model: Model, training: Training, known: Mapping[str, Variable]) -> list[str]:
+    """The names of the weights to train."""
+    if training.parameters is not None:
+        for n in training.parameters:
+            if n not in known:
+                names = ", ".join(known) or "none"
+                raise BridgeValueError(f"Training: the model has no weight {n!r}; it has {names}")
+        return list(training.parameters)
+    if model.parameters is not None:
+        # One that has two names is known by the first of them.
+        constants = {model.weights[n] for n in model.parameters if n in model.weights}
+        return [n for n in known if model.weights.get(n) in constants]
+    return [n for n, v in known.items() if _trainable(v)]
+
+
+def _trainable(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and str(v.type.dtype).startswith(("float", "bfloat"))
+
+
+def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
+    """The graph of a training step. BridgeValueError where the loss does not depend on any
+    parameter, or a parameter is lent to the optimiser without a gradient."""
+    from . import ops
+    from .graph.gradient import grad
+
+    if training is True:
+        training = Training()
+    if not isinstance(training, Training):
+        raise BridgeTypeError(f"training is True or a pb.Training, not {training!r}")
+    model = training.model or model
+    if model.mutations:
+        raise BridgeValueError(f"{model.name} writes into its arguments, and cannot be trained")
+    weights, replaced = weights_as_inputs(model)
+    n = len(model.outputs)
+    results = substituted([*model.outputs, *model.updates.values()], replaced)
+    outs: Any = results[0] if n == 1 else results[:n]
+    targets = [
+        t.make_variable("target" if i == 0 else f"target{i}")
+        for i, t in enumerate(training.target_types(outs))
+    ]
+    lr, step = schema_type("float").make_variable("lr"), schema_type("float").make_variable("step")
+    loss = training.loss(outs, *targets)
+    names = parameters_of(model, training, weights)
+    gradients = grad(loss, [weights[n] for n in names], allow_unused=True)
+    if all(g is None for g in gradients):
+        raise BridgeValueError(f"{model.name}: the loss depends on none of its parameters")
+    state: dict[str, Variable] = {}
+    written: list[Variable] = []
+    rule = training.optimizer
+    for name, gradient in zip(names, gradients, strict=True):
+        if gradient is None:  # torch.optim leaves such parameters alone
+            continue
+        kept = {s: weights[name].type.make_variable(f"{s}.{name}") for s in rule.state()}
+        state |= {f"{s}.{name}": v for s, v in kept.items()}
+        found = list(rule.update(weights[name], gradient, kept, lr, step))
+        if len(found) != 1 + len(kept):
+            raise BridgeValueError(
+                f"{rule!r}: update must return what it wrote into the parameter and the "
+                f"{len(kept)} tensors of its state, got {len(found)}"
+            )
+        written += found
+    for name, new in zip(model.updates, results[n:], strict=True):
+        written.append(ops.copy_(model.state[name], new))
+    values = {n: c.data for n, c in model.weights.items() if n in weights}
+    return StepGraph(
+        step=step,
+        inputs=list(model.inputs),
+        targets=targets,
+        lr=lr,
+        weights={**weights, **model.state},
+        values={**values, **model.state_values},
+        state=state,
+        loss=loss,
+        written=written,
+    )
+
+
+class TrainingStep:
+    """A compiled training step: call it with the model's inputs, the targets and lr=.
+
+    It has its own copies of the weights, which each call changes. Calls do not run at the same
+    time as others.
+    """
+
+    def __init__(self, model: Model, training: Training | bool = True, mode: str | None = None):
+        from .compiled import function
+
+        self.graph = graph = step_graph(model, training)
+        self.steps = 0
+        self.weights = {n: graph.values[n].detach().clone() for n in graph.weights}
+        self.state = {n: _zeros(v) for n, v in graph.state.items()}
+        self.function = function(
+            graph.arguments,
+            [graph.loss, *graph.written],
+            mode,
+            mutable=list(graph.tensors.values()),
+            name=f"a training step of {model.name}",
+        )
+
+    def __call__(self, *values: Any, lr: float) -> Any:
+        """Makes a step and returns the loss, a tensor of one element."""
+        tensors = [*self.weights.values(), *self.state.values()]
+        results = self.function(float(self.steps + 1), *values, float(lr), *tensors)
+        self.steps += 1
+        return results[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights by their names in PyTorch: the tensors that the next call changes."""
+        return dict(self.weights)
+
+
+def _zeros(v: Variable) -> Any:
+    import torch
+
+    assert isinstance(v.type, TensorType)
+    return torch.zeros([d or 0 for d in v.type.shape or ()], dtype=v.type.torch_dtype)
+
+
+def training_step(
+    model: Model, training: Training | bool = True, mode: str | None = None
+) -> TrainingStep:
+    """Compiles forward pass, loss, backward pass and the optimiser's step as one function.
+
+    `training` is True for cross entropy of the first output and SGD, or a Training; `mode` is as
+    for `function`. Where layers behave differently in training, such as dropout and BatchNorm,
+    export the model from model.train().
+    """
+    return TrainingStep(model, training, mode)
+
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimizer",
+    "Training",
+    "TrainingStep",
+    "cross_entropy",
+    "step_graph",
+    "training_step",
+]

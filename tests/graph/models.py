@@ -1,0 +1,165 @@
+"""Models that the tests export: the usual layers, put together by hand, with random weights."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+
+
+class MLP(nn.Module):
+    def __init__(self, sizes=(784, 128, 10)):
+        super().__init__()
+        self.layers = nn.ModuleList(map(nn.Linear, sizes[:-1], sizes[1:]))
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions, or a bottleneck of three where `squeeze` is not 1, and a shortcut."""
+
+    def __init__(self, inside, outside, stride, squeeze):
+        super().__init__()
+        width = outside // squeeze
+        sizes = [(inside, width, 3, stride), (width, outside, 3, 1)]
+        if squeeze != 1:
+            sizes = [(inside, width, 1, 1), (width, width, 3, stride), (width, outside, 1, 1)]
+        self.convs = nn.ModuleList(
+            nn.Conv2d(a, b, k, s, padding=k // 2, bias=False) for a, b, k, s in sizes
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(b) for _, b, _, _ in sizes)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = None
+        if stride != 1 or inside != outside:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)
+            )
+
+    def forward(self, x):
+        y = x
+        for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            y = norm(conv(y))
+            if i + 1 < len(self.convs):
+                y = self.relu(y)
+        y += x if self.shortcut is None else self.shortcut(x)
+        return self.relu(y)
+
+
+class ResNet(nn.Module):
+    """`depths` blocks in each of four stages."""
+
+    def __init__(self, depths, squeeze, classes=10):
+        super().__init__()
+        widths = [64 * squeeze << i for i in range(4)]
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, padding=3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, padding=1),
+        )
+        blocks = []
+        inside = 64
+        for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
+            for i in range(depth):
+                blocks.append(Block(inside, width, 2 if stage and not i else 1, squeeze))
+                inside = width
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classify = nn.Linear(inside, classes)
+        for m in self.modules():
+            if isinstance(m, nn.BatchNorm2d):
+                # As if it had been trained: statistics that are not 0 and 1.
+                nn.init.normal_(m.running_mean, std=0.1)
+                nn.init.uniform_(m.running_var, 0.5, 1.5)
+
+    def forward(self, x):
+        return self.classify(self.pool(self.blocks(self.stem(x))).flatten(1))
+
+
+def resnet18():
+    return ResNet((2, 2, 2, 2), squeeze=1)
+
+
+def resnet50():
+    return ResNet((3, 4, 6, 3), squeeze=4)
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(width, 3 * width)
+        self.combine = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (
+            part.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for part in self.project(x).chunk(3, dim=-1)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.combine(y.transpose(1, 2).reshape(b, t, c))
+
+
+class GPT(nn.Module):
+    def __init__(self, words=97, width=64, heads=4, depth=3, length=32):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.places = nn.Embedding(length, width)
+        self.attention = nn.ModuleList(Attention(width, heads) for _ in range(depth))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth + 1))
+        self.widen = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(depth))
+        self.narrow = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(depth))
+        self.predict = nn.Linear(width, words, bias=False)
+        self.predict.weight = self.words.weight  # tied
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        for i, attention in enumerate(self.attention):
+            x = x + attention(self.norms[2 * i](x))
+            x = x + self.narrow[i](F.gelu(self.widen[i](self.norms[2 * i + 1](x))))
+        return self.predict(self.norms[-1](x))
+
+
+class LSTM(nn.Module):
+    def __init__(self, inside=8, width=16, classes=5):
+        super().__init__()
+        self.lstm = nn.LSTM(inside, width, num_layers=2, batch_first=True, bidirectional=True)
+        self.classify = nn.Linear(2 * width, classes)
+
+    def forward(self, x, state=None):
+        y, (h, c) = self.lstm(x, state)
+        return self.classify(y[:, -1]), (h, c)
+
+
+BATCH = Dim("batch", max=1024)
+
+
+def pictures(batch):
+    return (torch.randn(batch, 3, 64, 64),)
+
+
+# By name: how to make it, inputs for a batch size, and what is dynamic.
+MODELS = {
+    "mlp": (MLP, lambda b: (torch.randn(b, 784),), ({0: BATCH},)),
+    "resnet18": (resnet18, pictures, ({0: BATCH},)),
+    "resnet50": (resnet50, pictures, ({0: BATCH},)),
+    "gpt": (
+        GPT,
+        lambda b: (torch.randint(97, (b, 7 + b)),),
+        ({0: BATCH, 1: Dim("length", max=32)},),
+    ),
+    "lstm": (LSTM, lambda b: (torch.randn(b, 6, 8),), ({0: BATCH},)),
+}
+
+
+def make(name, seed=0):
+    """The model of a name, in evaluation mode, and the ExportedProgram of it."""
+    build, inputs, dynamic = MODELS[name]
+    torch.manual_seed(seed)
+    model = build().eval()
+    return model, torch.export.export(model, inputs(3), dynamic_shapes=dynamic)

@@ -1,0 +1,557 @@
+"""Go packages from graphs. All packages are exported once and built as one Go module, outside of the
+repository; each Go test in it is a fact here."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import models as model_zoo
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import pytorch_bridge as pb
+from pytorch_bridge import TensorType, env, ops, schema_type
+from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from pytorch_bridge.extension import live_handles
+from pytorch_bridge.model import Model
+from pytorch_bridge.ops.op import Op
+from pytorch_bridge.targets.go_package import ExportError, export_go, folder
+from pytorch_bridge.testing.gotests import run_go
+from pytorch_bridge.toolchain import ROOT, find_go
+
+sys.path.insert(0, str(ROOT / "examples/extending"))
+
+DRIVERS = Path(__file__).with_name("export_go_drivers")
+
+
+def tensor(*sizes, dtype="float32", name=None):
+    return TensorType(dtype, sizes)(name)
+
+
+def exported(module, *example, **options):
+    return pb.from_exported(torch.export.export(module, example, **options))
+
+
+def batch(*modules):
+    return {"dynamic_shapes": tuple({0: Dim.AUTO} for _ in modules or "x")}
+
+
+class TwoHeads(nn.Module):
+    """Results in a dict, with a tuple and a list in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x, *, scale):
+        h = self.body(x).relu()
+        return {"logits": self.head(h) * scale, "hidden": (h, [h + 1, h + 2]), "no": None}
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.norm, self.out = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.twin = nn.Linear(3, 3, bias=False)
+        self.same = self.twin
+
+    def forward(self, x):
+        return self.same(self.twin(self.out(self.norm(self.lin(x)).relu())))
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def plain_function():
+    x, w = tensor(None, 3, name="x"), tensor(3, 2, name="w")
+    return [x, w], ops.softmax(ops.mm(x, w), -1)
+
+
+def kinds():
+    """Every type that can cross."""
+    x = tensor(2, 3, name="x")
+    n, r, flag = schema_type("int")("n"), schema_type("float")("r"), schema_type("bool")("flag")
+    sizes, ts = schema_type("int[]")("sizes"), schema_type("Tensor[]")("ts")
+    way, s = schema_type("str")("way"), schema_type("Scalar")("s")
+    maybe = schema_type("int?")("maybe")
+    y = ops.reshape(ops.add(ops.mul(x, n), s), sizes)
+    total = ops.cat(ts, 0)
+    inputs = [x, n, r, flag, sizes, ts, way, s, maybe]
+    return inputs, [y, total, n, r, flag, sizes, ts, s, way]
+
+
+KINDS_EXAMPLE = [
+    torch.linspace(-1, 1, 6).reshape(2, 3),
+    *(3, 0.5, True, [3, 2], [torch.ones(2), torch.zeros(1)], "größe", 2.5, None),
+]
+
+
+def names():
+    """Inputs with names that Go, C or the generated code has other uses for."""
+    given = [
+        "func",
+        "C",
+        "gotorch",
+        "größe",
+        "",
+        "op",
+        "x y",
+        "x_y",
+        "blk",
+        "runtime",
+        "a\nb",
+        "nil",
+    ]
+    xs = [tensor(2, name=n) for n in given]
+    total = xs[0]
+    for i, x in enumerate(xs[1:], 2):
+        total = ops.add(total, ops.mul(x, i))
+    return xs, total
+
+
+def constants():
+    """Constants whose memory is not contiguous, overlaps itself, or is empty."""
+    torch.manual_seed(3)
+    x = tensor(None, 5, name="x")
+    w = ops.constant(torch.randn(4, 5).t())
+    row = ops.constant(torch.randn(1, 4).expand(3, 4))
+    last = ops.constant(torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last))
+    y, s = ops.mm(x, w), ops.sum(x)
+    empty = ops.constant(torch.empty(0, 4))
+    outputs = [y, ops.sum(ops.mul(row, s), [0]), ops.mul(last, s), ops.cat([y, empty], 0)]
+    model = Model([x], outputs, name="odd")
+    model.weights = {"w.t": w, "größe": row, 'quo"te\n': last}
+    return model
+
+
+class Twice(Op):
+    """An op of somebody else's, in C++."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return pb.Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = inputs[0] * 2
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return (
+            f"std::vector<Tensor> both{{{inputs[0]}, {inputs[0]}}};\n"
+            f"const Scalar one = {{ScalarInt, {{1}}}};\n"
+            f"pb_error = Add(both[0], both[1], one, &{outputs[0]});\nif (pb_error) {sub['fail']}"
+        )
+
+    def c_headers(self):
+        return ["<vector>", "cgotorch.h"]
+
+    def c_compiler(self):
+        return "g++"
+
+    def c_needs_gil(self, node):
+        return False
+
+    def c_code_cache_version(self):
+        return (1,)
+
+
+@pytest.fixture(scope="session")
+def models():
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
+    return {"mlp": mlp, "heads": TwoHeads().eval(), "normed": Normed()}
+
+
+TRAINING = {
+    "sgd": (
+        pb.SGD(momentum=0.9, weight_decay=1e-3, nesterov=True),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3, nesterov=True),
+    ),
+    "adam": (pb.Adam(weight_decay=0.01), lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.01)),
+    "adamw": (pb.AdamW(), lambda p: torch.optim.AdamW(p, lr=0.05)),
+}
+
+
+ZOO = ("mlp", "gpt", "lstm", "resnet18", "resnet50")
+
+
+@pytest.fixture(scope="session")
+def zoo():
+    """The programs of whole models."""
+    return {name: model_zoo.make(name)[1] for name in ZOO}
+
+
+@pytest.fixture(scope="session")
+def module(library, models, zoo, tmp_path_factory) -> Path:
+    """The Go module with all packages."""
+    import interval
+    import kernel
+
+    before = live_handles()
+    root = tmp_path_factory.mktemp("export")
+    torch.manual_seed(1)
+    mlp = exported(models["mlp"], torch.randn(2, 20), **batch())
+    export_go(mlp, root / "mlp")
+    program = torch.export.export(
+        models["heads"],
+        (torch.randn(2, 4),),
+        {"scale": torch.tensor(2.0)},
+        dynamic_shapes={"x": {0: Dim.AUTO}, "scale": None},
+    )
+    export_go(program, root / "heads")
+    export_go(exported(Counter(), torch.ones(2)), root / "counter")
+    export_go(plain_function(), root / "plain")
+    export_go(kinds(), root / "kinds", example=KINDS_EXAMPLE)
+    export_go(names(), root / "names")
+    export_go(constants(), root / "constants", name="Predict")
+    x = tensor(None, name="x")
+    export_go((x, []), root / "nothing")
+    export_go((x, [x, x]), root / "same")
+    export_go(([], ops.mul(ops.constant(torch.arange(3.0)), 2)), root / "fixed")
+    export_go((x, Twice()(x)), root / "cplusplus")
+    export_go((x, ops.std(x)), root / "warns")
+    limits = interval.Interval(-1.0, 2.0)
+    export_go(interval.normalised, root / "interval", example=(torch.randn(5), limits))
+    from pytorch_bridge.extending import jit
+
+    shifted = jit(lambda a, b: a + b + 0.5)
+    export_go(shifted, root / "shift", name="Shift", example=(limits, interval.Interval(3.0, 4.0)))
+    sizes = ((5, 4), (4, 8), (8,), (8, 2), (2,))
+    export_go(kernel.model, root / "kernel", example=[torch.randn(s) for s in sizes])
+
+    for name, program in zoo.items():
+        export_go(program, root / "zoo" / name)
+
+    normed = models["normed"]
+    evaluated = exported(copy.deepcopy(normed).eval(), torch.randn(4, 6), **batch())
+    trained = exported(copy.deepcopy(normed).train(), torch.randn(4, 6), **batch())
+    for name, (rule, _) in TRAINING.items():
+        how = pb.Training(optimizer=rule, model=trained)
+        export_go(evaluated, root / name, training=how)
+    _training_values(normed, root / "training.safetensors")
+
+    (root / "go.mod").write_text(
+        "module example.org/export\n\ngo 1.26.0\n\nrequire gotorch.dev v0.0.0\n\n"
+        f"replace gotorch.dev => {ROOT}\n"
+    )
+    for driver in DRIVERS.glob("*.go.txt"):
+        (root / driver.name.removesuffix(".txt")).write_text(driver.read_text())
+    assert live_handles() == before
+    return root
+
+
+def training_data():
+    generator = torch.Generator().manual_seed(5)
+    xs = [torch.randn(8, 6, generator=generator) for _ in range(10)]
+    return xs, [torch.randint(3, (8,), generator=generator) for _ in xs]
+
+
+def _training_values(normed, path):
+    """Ten steps of torch.optim for each optimiser."""
+    from safetensors.torch import save_file
+
+    xs, ts = training_data()
+    found = {f"x.{i}": x for i, x in enumerate(xs)} | {f"t.{i}": t for i, t in enumerate(ts)}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for name, (_, make) in TRAINING.items():
+        module = copy.deepcopy(normed).train()
+        optimizer = make(module.parameters())
+        for i, (x, t) in enumerate(zip(xs, ts, strict=True)):
+            loss = nn.functional.cross_entropy(module(x), t)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found[f"{name}.loss.{i}"] = loss.detach()
+        found |= {f"{name}.{n}": t.detach().clone() for n, t in module.state_dict().items()}
+        module.eval()
+        with torch.no_grad():
+            found[f"{name}.eval"] = module(xs[0])
+    torch.set_num_threads(threads)
+    save_file(found, path)
+
+
+class Outcome(NamedTuple):
+    passed: bool
+    output: str
+
+
+@pytest.fixture(scope="session")
+def outcomes(module) -> dict[str, Outcome]:
+    """What each Go test of the module did, by package and name."""
+    options = ["-vet=all", "-ldflags=-s -w"]
+    done = run_go("test", "-json", *options, "./...", cwd=module, **env.variables())
+    found: dict[str, Outcome] = {}
+    said: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        event = json.loads(line)
+        package = event.get("Package", "").removeprefix("example.org/export").strip("/") or "."
+        key = f"{package}:{event.get('Test', '')}"
+        if event["Action"] == "build-output":
+            said.setdefault(".:", []).append(event["Output"])
+        elif event["Action"] == "output":
+            said.setdefault(key, []).append(event["Output"])
+        elif event["Action"] in ("pass", "fail"):
+            found[key] = Outcome(event["Action"] == "pass", "".join(said.get(key, [])))
+    assert found, done.stdout + done.stderr
+    return found
+
+
+def go_tests() -> Iterator[str]:
+    for driver in sorted(DRIVERS.glob("*.go.txt")):
+        for name in re.findall(r"^func (Test\w+)\(", driver.read_text(), re.M):
+            yield f".:{name}"
+
+
+PACKAGES = [
+    *(
+        "mlp",
+        "heads",
+        "counter",
+        "plain",
+        "kinds",
+        "names",
+        "constants",
+        "nothing",
+        "same",
+        "fixed",
+    ),
+    *(f"zoo/{name}" for name in ZOO),
+    *("cplusplus", "warns", "interval", "shift", "kernel", *TRAINING),
+]
+GOLDEN = [f"{p}:TestGolden" for p in PACKAGES] + [f"{p}:TestGoldenTraining" for p in TRAINING]
+
+
+@pytest.mark.parametrize("name", [*GOLDEN, *go_tests()])
+def test_in_go(outcomes, name):
+    broken = {n: o.output for n, o in outcomes.items() if n.endswith(":") and not o.passed}
+    assert name in outcomes, broken
+    assert outcomes[name].passed, outcomes[name].output
+
+
+def test_gofmt_has_nothing_to_say(module):
+    gofmt = find_go().path.with_name("gofmt")
+    go = sorted(map(str, module.glob("*/*.go")))
+    assert subprocess.run([gofmt, "-l", *go], capture_output=True, text=True).stdout == ""
+
+
+def test_the_packages_name_neither_python_nor_this_machine(module):
+    for path in module.glob("*/*"):
+        if path.suffix in (".go", ".c", ".cc", ".h"):
+            text = path.read_text()
+            assert "Py_" not in text, path
+            assert str(ROOT) not in text, path
+            assert "DO NOT EDIT" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_golden_values_are_those_of_the_module(module, zoo, name):
+    from safetensors.torch import load_file
+
+    values = load_file(module / "zoo" / name / "testdata/golden.safetensors")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        results = zoo[name].module()(values["in.0"])
+    torch.set_num_threads(threads)
+    for i, result in enumerate(torch.utils._pytree.tree_leaves(results)):
+        assert torch.equal(result, values[f"out.{i}"])
+
+
+# In Python
+
+
+def test_training_steps_are_those_of_torch_optim(models):
+    normed = models["normed"]
+    trained = exported(copy.deepcopy(normed).train(), torch.randn(4, 6), **batch())
+    xs, ts = training_data()
+    for rule, make in TRAINING.values():
+        step = pb.training_step(trained, pb.Training(optimizer=rule))
+        module = copy.deepcopy(normed).train()
+        optimizer = make(module.parameters())
+        before = live_handles()
+        for x, t in zip(xs, ts, strict=True):
+            loss = nn.functional.cross_entropy(module(x), t)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert torch.equal(step(x, t, lr=0.05), loss)
+        assert live_handles() == before
+        state = module.state_dict()
+        assert all(torch.equal(t, state[n]) for n, t in step.state_dict().items())
+    assert not torch.equal(trained.weights["lin.weight"].data, step.state_dict()["lin.weight"])
+
+
+def test_a_loss_and_an_optimizer_of_ones_own():
+    class SignDescent:
+        def state(self):
+            return []
+
+        def update(self, parameter, gradient, state, lr, step):
+            return [ops.add_(parameter, ops.sign(gradient), alpha=-lr)]
+
+    torch.manual_seed(0)
+    module = nn.Linear(3, 1)
+    model = exported(module, torch.randn(2, 3), **batch())
+    how = pb.Training(
+        loss=lambda y, t: ops.mse_loss(y, t),
+        targets=[TensorType("float32", (None, 1))],
+        optimizer=SignDescent(),
+        parameters=["weight"],
+    )
+    step = pb.training_step(model, how)
+    x, t = torch.randn(4, 3), torch.randn(4, 1)
+    nn.functional.mse_loss(module(x), t).backward()
+    expected = module.weight.detach() - 0.1 * module.weight.grad.sign()
+    step(x, t, lr=0.1)
+    assert torch.equal(step.state_dict()["weight"], expected)
+    assert torch.equal(step.state_dict()["bias"], module.bias)
+
+
+def test_training_says_what_it_cannot_do(tmp_path):
+    model = exported(nn.Linear(3, 2), torch.randn(2, 3), **batch())
+    for how, error, text in (
+        (pb.Training(loss=lambda y: ops.sum(y)), BridgeValueError, "targets= are the types"),
+        (pb.Training(parameters=["w"]), BridgeValueError, "no weight 'w'; it has weight, bias"),
+        (pb.Training(loss=lambda y, t: ops.sum(t), targets=[torch.ones(2)]), ValueError, "depends"),
+        ("yes", BridgeTypeError, r"True or a pb\.Training"),
+    ):
+        with pytest.raises(error, match=text):
+            pb.training_step(model, how)
+    with pytest.raises(BridgeValueError, match="nesterov takes a momentum"):
+        pb.SGD(nesterov=True)
+    with pytest.raises(BridgeTypeError, match="training= takes a Model"):
+        export_go(plain_function(), tmp_path / "p", training=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"package": "Mnist"}, "no name for a Go package"),
+        ({"package": "func"}, "no name for a Go package"),
+        ({"package": "main"}, "no name for a Go package"),
+        ({"name": "forward"}, "no name for a Go function"),
+        ({"name": "Größe"}, "no name for a Go function"),
+        ({"module": "two words"}, "no path for a Go module"),
+        ({"example": [torch.ones(2, 3)]}, "1 values for 2 inputs"),
+    ],
+)
+def test_options_that_will_not_do(tmp_path, options, text):
+    with pytest.raises(BridgeValueError, match=text):
+        export_go(plain_function(), tmp_path / "p", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_graphs_that_will_not_do(tmp_path):
+    class PythonOnly(Op):
+        __props__ = ()
+
+        def make_node(self, x):
+            return pb.Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, output_storage):
+            output_storage[0][0] = inputs[0]
+
+    x, target = tensor(None, name="x"), tmp_path / "p"
+    dtype = schema_type("ScalarType")("dtype")
+    index = tensor(None, 2, dtype="int64", name="index")
+    for graph, error, text in (
+        (nn.Linear(1, 1), BridgeTypeError, "export_go takes a Model .*got Linear"),
+        ((x, PythonOnly()(x)), MissingMethodError, "PythonOnly has no C code"),
+        (([x, dtype], x), MissingMethodError, "cannot have an input of type ScalarType"),
+        (([x, pb.generic("o")], x), MissingMethodError, "of type object: it is neither"),
+        (([x, index], ops.reshape(x, [7, 7])), BridgeValueError, "give example="),
+    ):
+        with pytest.raises(error, match=text):
+            export_go(graph, target)
+    model = exported(nn.Linear(3, 2), torch.randn(2, 3))
+    with pytest.raises(BridgeValueError, match="Load would be the name of a function and of the"):
+        export_go(model, target, name="Load")
+    with pytest.raises(BridgeTypeError, match=r"example: input 0 \(input\): expected"):
+        export_go(model, target, example=[torch.ones(1)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_written_whole_and_the_users_files_stay(tmp_path, monkeypatch):
+    target = tmp_path / "net"
+    export_go(plain_function(), target)
+    (target / "mine.go").write_text("package net\n")
+    (target / "sub").mkdir()
+    (target / "sub/notes.txt").write_text("notes")
+    model = exported(nn.Linear(3, 2), torch.randn(2, 3))
+    export_go(model, target, name="Predict", module="example.org/net")
+    written = {p.name for p in target.iterdir()}
+    assert {"predict_gen.c", "weights.safetensors", "mine.go", "go.mod", "sub"} <= written
+    assert not written & {"forward_gen.c", "forward_gen.go"}  # of the first export
+    assert (target / "sub/notes.txt").read_text() == "notes"
+
+    (target / "doc.go").write_text("package net // by hand\n")
+    before = {p: p.read_bytes() for p in target.rglob("*") if p.is_file()}
+    with pytest.raises(ExportError, match=r"doc\.go was not written by export_go"):
+        export_go(model, target)
+    # A disk that is full in the middle leaves nothing behind.
+    (target / "doc.go").unlink()
+    before.pop(target / "doc.go")
+    write = Path.write_bytes
+
+    def full(path, data):
+        if path.name == "weights.safetensors":
+            raise OSError(28, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ExportError, match="No space left"):
+        export_go(model, target)
+    assert {p: p.read_bytes() for p in target.rglob("*") if p.is_file()} == before
+    assert list(tmp_path.iterdir()) == [target]
+    with pytest.raises(ExportError, match="is a file, not a folder"):
+        folder.write(target / "mine.go", {})
+
+
+def test_the_same_model_gives_the_same_package(tmp_path, models):
+    model = exported(models["mlp"], torch.randn(2, 20), **batch())
+    texts = []
+    for name in ("a", "b"):
+        path = export_go(model, tmp_path / name, package="net", example=[torch.ones(2, 20)])
+        texts.append({p.name: p.read_bytes() for p in path.rglob("*") if p.is_file()})
+    assert texts[0] == texts[1]
+
+
+def test_the_command(tmp_path, capsys, models):
+    from pytorch_bridge.cli import main
+
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(models["mlp"], (torch.randn(2, 20),)), path)
+    assert main(["export", str(path), "--go", str(tmp_path / "net"), "--package", "digits"]) == 0
+    assert "package digits" in (tmp_path / "net/forward_gen.go").read_text()
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/net")
+
+    (tmp_path / "short.pt2").write_bytes(path.read_bytes()[:1000])
+    (tmp_path / "text.pt2").write_text("no model")
+    for name, said in (
+        ("none.pt2", "does not exist"),
+        ("net", "is a folder"),
+        ("short.pt2", "damaged"),
+        ("text.pt2", "is no exported program"),
+    ):
+        assert main(["export", str(tmp_path / name), "--go", str(tmp_path / "other")]) == 1
+        error = capsys.readouterr().err
+        assert said in error
+        assert "Traceback" not in error
+    assert not (tmp_path / "other").exists()
