@@ -40,10 +40,11 @@ register_linker("debug", _lazy("debug", "DebugLinker"))
 register_linker("inductor", _lazy("inductor", "InductorLinker"))
 
 # The rewrites of modes that do not take them all: what debug mode checks is the graph as it was
-# written; Inductor fuses and reuses memory itself, and its constants keep their names and values.
+# written; Inductor fuses and reuses memory itself, and each of its constants can be set, so that
+# equal ones are not merged.
 _REWRITES: dict[str, bool | tuple[str, ...]] = {
     "debug": False,
-    "inductor": ("canonical", "copies", "merge"),
+    "inductor": ("canonical", "copies"),
 }
 
 

@@ -18,7 +18,7 @@ from torch.export import Dim
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, env, ops, schema_type
-from pytorch_bridge.compiled import prepared
+from pytorch_bridge.compiled import _REWRITES, prepared
 from pytorch_bridge.errors import (
     BridgeTypeError,
     BridgeValueError,
@@ -417,6 +417,14 @@ def test_names_of_constants():
     ]  # fmt: skip
     made = traced(graph.inputs, graph.outputs, graph.toposort())
     assert set(made.program.state_dict) == set(found.values())
+
+
+def test_constants_with_equal_values_stay_two():
+    x = tensor(2, name="x")
+    a, b = constant(2, name="a"), constant(2, name="b")
+    graph = prepared([x], [(x * a + b).t().t()], rewrite=_REWRITES["inductor"])
+    assert set(named_constants(graph.toposort(), graph.outputs).values()) == {"a", "b"}
+    assert len(graph.apply_nodes) == 2
 
 
 # Compiling
