@@ -20,14 +20,14 @@ import (
 // and some hundred for each handle (its TensorImpl, StorageImpl and the like). A collection starts
 // when the footprint has grown by a bound over the least that it was since the last one.
 //
-// Dead tensors that wait for the collector push living ones out of the processor's caches, which
-// costs a tiny op a third of its time. So the bound is as small as collections are cheap: they may
-// take a twenty-fourth of the time. With a small heap, that is once in a few megabytes; a program with a
-// large one collects when the tensors' memory has doubled.
+// Collections cost time; dead tensors that wait for one cost memory, and push living ones out of the
+// processor's caches. The bound is the memory that a program does not notice, which is also where
+// tiny ops were fastest: with a quarter of it, a relu of four elements took a third longer. A program
+// with more memory than that collects when the tensors' memory has doubled, or sooner where
+// collections take less than a twenty-fourth of the time.
 const (
 	handleBytes = 400
-	minBound    = 16 << 20
-	maxBound    = 64 << 20 // or the footprint, where that is more
+	leastBound  = 64 << 20
 	timeShare   = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
 	// Others it leaves to run beside it.
@@ -49,7 +49,7 @@ var growth = struct {
 }{}
 
 func init() {
-	growth.bound.Store(minBound)
+	growth.bound.Store(leastBound)
 	rebase(0)
 }
 
@@ -110,7 +110,7 @@ func collect() {
 	// once: a single one says little.
 	wanted := timeShare * float64(growth.usual) / float64(max(1, start.Sub(growth.last)))
 	bound := float64(growth.bound.Load()) * min(2, max(0.5, wanted))
-	bound = min(max(bound, minBound), max(maxBound, float64(growth.base.Load())))
+	bound = max(min(bound, float64(growth.base.Load())), leastBound)
 	growth.bound.Store(int64(bound))
 
 	growth.last = time.Now()
