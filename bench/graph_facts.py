@@ -34,9 +34,9 @@ def compiling(name: str, module: torch.nn.Module, inputs: tuple[torch.Tensor, ..
     """Seconds to compile and link, into an empty cache and from it."""
     import pytorch_bridge as pb
 
-    model = pb.from_exported(torch.export.export(module, inputs))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["GOTORCH_CACHE"] = folder
+        model = pb.from_exported(torch.export.export(module, inputs))
         first = seconds(lambda: model.compile("c_only"))
         again = statistics.median(seconds(lambda: model.compile("c_only")) for _ in range(5))
     return {

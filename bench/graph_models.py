@@ -26,6 +26,15 @@ class Gelu(nn.Module):
         return (inner.tanh() + 1.0) * u * 0.5
 
 
+class Products(nn.Module):
+    """A hundred ops that take no time by themselves: what is left is the cost of calling them."""
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        for _ in range(50):
+            x = x @ y @ z
+        return x
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
@@ -38,6 +47,7 @@ SMALL, LARGE = (64, 128), (1000, 1000)
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]]]] = {
     "mlp_1": (mlp, randoms((1, 784))),
     "mlp_64": (mlp, randoms((64, 784))),
+    "products": (Products, randoms((2, 2), (2, 2), (2, 2))),
     "exact_small": (Exact, randoms(SMALL, SMALL)),
     "exact_large": (Exact, randoms(LARGE, LARGE)),
     "gelu_small": (Gelu, randoms(SMALL, SMALL[-1:])),

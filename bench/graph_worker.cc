@@ -32,6 +32,7 @@ std::map<std::string, Inputs> inputs() {
   return {
       {"mlp_1", {r({1, 784})}},
       {"mlp_64", {r({64, 784})}},
+      {"products", {r({2, 2}), r({2, 2}), r({2, 2})}},
       {"exact_small", {r({64, 128}), r({64, 128})}},
       {"exact_large", {r({1000, 1000}), r({1000, 1000})}},
       {"gelu_small", {r({64, 128}), r({128})}},
@@ -44,6 +45,12 @@ std::function<void(const Inputs &)> by_hand(const std::string &name) {
     auto w1 = at::randn({128, 784}), b1 = at::randn({128});
     auto w2 = at::randn({10, 128}), b2 = at::randn({10});
     return [=](const Inputs &in) { at::linear(at::relu(at::linear(in[0], w1, b1)), w2, b2); };
+  }
+  if (name == "products") {
+    return [](const Inputs &in) {
+      at::Tensor x = in[0];
+      for (int i = 0; i < 50; i++) x = at::matmul(at::matmul(x, in[1]), in[2]);
+    };
   }
   if (name.starts_with("exact")) {
     return [](const Inputs &in) {

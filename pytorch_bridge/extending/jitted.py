@@ -59,8 +59,8 @@ class Specialization:
         rebuild: Callable[[list[Any]], Any] | None,
     ) -> None:
         self.compiled, self.flat, self.rebuild = compiled, flat, rebuild
-        # The C callable itself, where every argument is an input and the output the result.
-        self.direct = compiled.direct if flat and rebuild is None else None
+        # The C callable itself, where every argument is an input.
+        self.direct = compiled.direct if flat else None
         self.watch(args)
 
     def watch(self, args: Sequence[Any]) -> None:
@@ -144,7 +144,15 @@ class Jit:
                 raise BridgeValueError(f"{self.__name__} has no parameter {name!r}")
         self.sizes_matter = False
         self.specializations: dict[Any, Specialization] = {}
-        self._n = len(self.signature.parameters)
+        parameters = self.signature.parameters.values()
+        self._n = len(parameters)
+        # What stands for arguments that are left out at the end; None where none may be.
+        self._defaults: list[_Known | None] = [
+            _Known(p.default)
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty
+            else None
+            for p in parameters
+        ]
         self._last: Specialization | None = None  # the one to try first
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -154,7 +162,8 @@ class Jit:
             try:
                 if last.fits(args):
                     called = True
-                    return last.direct(*args)  # type: ignore[misc]
+                    result = last.direct(*args)  # type: ignore[misc]
+                    return result if last.rebuild is None else last.rebuild(result)
             except (AttributeError, TypeError, RuntimeError) as e:
                 if called:
                     if (
@@ -189,6 +198,10 @@ class Jit:
 
     def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments by position, defaults filled in. TypeError as Python has it."""
+        if not kwargs and not self.constants:
+            left_out = self._defaults[len(args) :]
+            if len(args) < self._n and None not in left_out:
+                return (*args, *left_out)
         for p in self.signature.parameters.values():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise BridgeTypeError(f"{self.__name__}: a jitted function takes no {p}")
@@ -304,6 +317,8 @@ def _rebuild(name: str, result: Any) -> Callable[[list[Any]], Any] | None:
             return {k: put(v, found) for k, v in value.items()}
         return value
 
+    if type(result) in (tuple, list) and all(type(v) is Proxy for v in result):
+        return type(result)
     return lambda found: put(result, iter(found))
 
 
