@@ -14,6 +14,9 @@
 
 #include "internal.h"
 
+// GCC sees one in torch's SmallVector, which the iterator below brings along.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
 namespace cgotorch {
 namespace {
 
@@ -79,6 +82,8 @@ class Loop {
       if (i >= 0) {
         made = inputs_[i];
         made.unsafeGetTensorImpl()->bump_version();
+        // A copy on write is made here, and read from then on.
+        sources_[i].data = static_cast<const char *>(made.data_ptr());
       } else {
         const at::ScalarType type = dtype(loop_.types[loop_.n_inputs + o]);
         made = strides_ == nullptr
@@ -411,6 +416,7 @@ extern "C" {
 const char *cgotorch_run_loop(const cgotorch_loop *loop, const Tensor *inputs, Tensor *outputs,
                               bool *done) {
   *done = false;
+  std::fill_n(outputs, loop->n_outputs, nullptr);
   const char *error = nullptr;
   const char *failed = guard([&] {
     Loop work(*loop, inputs);
@@ -420,7 +426,7 @@ const char *cgotorch_run_loop(const cgotorch_loop *loop, const Tensor *inputs, T
     error = work.run();
   });
   if (failed != nullptr) error = failed;
-  if (error != nullptr && *done) {
+  if (error != nullptr) {
     FreeTensors(outputs, loop->n_outputs);
     std::fill_n(outputs, loop->n_outputs, nullptr);
   }

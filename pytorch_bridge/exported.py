@@ -337,7 +337,8 @@ class _Program:
         self._check_sizes([n for n in nodes if n.name in self._given])
         self.importer.run(program.graph_module)
         outputs, out_leaves, updates, mutations = self._outputs()
-        weights, state, values = self._weights([*outputs, *updates.values()], updates)
+        results = [*outputs, *updates.values(), *mutations.values()]
+        weights, state, values = self._weights(results, updates)
         call = program.module_call_graph[0].signature
         return Model(
             self.inputs,

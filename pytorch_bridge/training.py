@@ -189,6 +189,7 @@ class StepGraph:
     targets: list[Variable]
     lr: Variable
     weights: dict[str, Variable]  # parameters and buffers, by name
+    names: dict[str, str]  # each of them by all names that PyTorch has for it: a tied one has two
     values: dict[str, Any]  # what they are at first
     state: dict[str, Variable]  # of the optimiser, by name: zeros at first
     loss: Variable
@@ -227,6 +228,12 @@ def weights_as_inputs(model: Model) -> tuple[dict[str, Variable], dict[Variable,
         if constant not in replaced:
             inputs[name] = replaced[constant] = constant.type.make_variable(name)
     return inputs, replaced
+
+
+def _all_names(model: Model, firsts: Mapping[str, Variable]) -> dict[str, str]:
+    """What weights_as_inputs calls the weight of each name."""
+    called = {model.weights[n]: n for n in firsts}
+    return {n: called[constant] for n, constant in model.weights.items()}
 
 
 def parameters_of(model: Model, training: Training, known: Mapping[str, Variable]) -> list[str]:
@@ -299,6 +306,7 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
         targets=targets,
         lr=lr,
         weights={**weights, **model.state},
+        names={**_all_names(model, weights), **{n: n for n in model.state}},
         values={**values, **model.state_values},
         state=state,
         loss=loss,
@@ -336,8 +344,9 @@ class TrainingStep:
         return results[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights by their names in PyTorch: the tensors that the next call changes."""
-        return dict(self.weights)
+        """The weights by their names in PyTorch: the tensors that the next call changes. Tied ones
+        are there under each of their names."""
+        return {n: self.weights[first] for n, first in self.graph.names.items()}
 
 
 def _zeros(v: Variable) -> Any:

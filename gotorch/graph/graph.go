@@ -14,14 +14,15 @@
 //		x   unsafe.Pointer
 //		out graph.Result
 //	}
+//	var call graph.Call
+//	defer call.Warn()
 //	blk.x = graph.Handle(x, op, "x")
 //	block := (*C.struct_mnistnet_Forward_block)(unsafe.Pointer(&blk))
-//	call := graph.Begin()
+//	call = graph.Begin()
 //	C.mnistnet_Forward_go(block)
 //	call.End(op, blk.Block) // panics with *gotorch.Error where the function failed
 //	runtime.KeepAlive(x.T)
 //	y := graph.Tensor(blk.out, blk.Block)
-//	call.Warn()
 //
 // Results belong to the [gotorch.Scope] of the goroutine, or to the collector, as those of all
 // functions of gotorch do.
@@ -78,14 +79,12 @@ func Begin() Call { return Call{state: c.Before()} }
 func (call *Call) End(op string, b Block) {
 	call.warnings = c.After(call.state)
 	if b.err != 0 {
-		err := c.Error(op, b.err)
-		call.Warn()
-		panic(err)
+		panic(c.Error(op, b.err))
 	}
 }
 
 // Warn gives the warnings of the call to the program's handler: see [gotorch.SetWarningHandler]. It
-// comes when the results have been taken over.
+// comes last, deferred before all else: a handler may do what it likes, also with the package.
 func (call *Call) Warn() {
 	if call.warnings != nil {
 		c.HandOn(call.warnings)

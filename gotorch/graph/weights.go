@@ -191,6 +191,10 @@ func (spec Weight) names() []string {
 func (w *Weights) Map(op string) map[string]gotorch.Tensor {
 	w.Use(op, 0)
 	defer w.Done()
+	return w.named()
+}
+
+func (w *Weights) named() map[string]gotorch.Tensor {
 	found := make(map[string]gotorch.Tensor, len(w.specs))
 	for i, spec := range w.specs {
 		for _, name := range spec.names() {
@@ -236,7 +240,10 @@ func (w *Weights) Set(op string, values map[string]gotorch.Tensor) error {
 // or one for torch.load. A file at path is replaced when the new one is complete.
 func (w *Weights) Save(op, path string) (err error) {
 	tryErr := gotorch.Try0(func() {
-		gotorch.Scope0(func(*gotorch.ScopeHandle) { err = gotorch.SaveTensors(path, w.Map(op)) })
+		// Until the file is written, so that no step of training comes between two weights.
+		w.Use(op, 0)
+		defer w.Done()
+		gotorch.Scope0(func(*gotorch.ScopeHandle) { err = gotorch.SaveTensors(path, w.named()) })
 	})
 	if tryErr != nil {
 		return tryErr

@@ -117,9 +117,13 @@ class FunctionGraph:
         if variable.owner is None:
             self._import_leaf(variable, reason)
             return
-        for node in toposort([variable], self.clients):
-            if node in self.apply_nodes:
-                continue
+        order = [n for n in toposort([variable], self.clients) if n not in self.apply_nodes]
+        made = {v for node in order for v in node.outputs}
+        for node in order:  # before anything is taken in, so that a refusal changes nothing
+            for i, v in enumerate(node.inputs):
+                if v not in made and v not in self.clients:
+                    self._check_leaf(v, f"input {i} of {node.op}")
+        for node in order:
             for i, v in enumerate(node.inputs):
                 if v.owner is None and v not in self.clients:
                     self._import_leaf(v, f"input {i} of {node.op}")
@@ -132,11 +136,14 @@ class FunctionGraph:
                 feature.on_import(self, node, reason)
 
     def _import_leaf(self, v: Variable, reason: str) -> None:
+        self._check_leaf(v, reason)
+        self.clients[v] = {}
+
+    def _check_leaf(self, v: Variable, reason: str) -> None:
         if not isinstance(v, Constant):
             raise BridgeValueError(
                 f"{reason} needs the variable {v} of type {v.type}, which is no input of the graph"
             )
-        self.clients[v] = {}
 
     def _prune(self, variable: Variable, reason: str) -> None:
         """Lets go what nobody uses any more."""
@@ -230,11 +237,8 @@ class FunctionGraph:
     @contextmanager
     def trial(self, reason: str = "") -> Iterator[None]:
         """Whatever is changed inside is validated at the end; where that or the change itself
-        raises, the graph is as before. One inside another is part of it."""
-        if self._undo is not None:
-            yield
-            self.validate()
-            return
+        raises, the graph is as before. One inside another is taken back alone, or with it."""
+        outer = self._undo
         self._undo = []
         try:
             yield
@@ -244,8 +248,11 @@ class FunctionGraph:
             for client, i, old in reversed(undo):
                 self.change_input(client, i, old, f"revert {reason}")
             raise
+        else:
+            if outer is not None:
+                outer += self._undo
         finally:
-            self._undo = None
+            self._undo = outer
 
     def replace_all_validate(
         self, pairs: Iterable[tuple[Variable, Variable]], reason: str = ""

@@ -88,7 +88,7 @@ class CheckSizes(_Passes):
         return Apply(self, list(inputs), [v.type.make_variable() for v in inputs])
 
     def _what(self, rule: SizeRule) -> str:
-        name = self.names[rule.input]
+        name = self.names[rule.input].replace("%", "%%")  # it becomes part of a format
         return name if rule.dim is None else f"{name}: dimension {rule.dim}"
 
     def _steps(self) -> list[tuple[SizeRule, SizeRule | None]]:

@@ -139,6 +139,9 @@ def _out_form(function: NativeFunction) -> NativeFunction | None:
     return None
 
 
+_LARGEST_FLOAT = float.fromhex("0x1.fffffep+127")
+
+
 def literal(value: Any, dtype: str) -> str | None:
     """A number in C as PyTorch's kernels have it in a tensor's dtype; None where there is none."""
     if dtype == "bool":
@@ -152,6 +155,8 @@ def literal(value: Any, dtype: str) -> str | None:
     if isinstance(value, int) and abs(value) > 2**53:
         return None
     value = float(value)
+    if dtype == "float32" and math.isfinite(value) and abs(value) > _LARGEST_FLOAT:
+        return None  # some kernels raise, others make it infinite
     if math.isnan(value) or math.isinf(value):
         text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
         return f"({C_TYPES[dtype]}){text}"

@@ -7,6 +7,7 @@ call, because open sizes and the layout of what a caller gives are known then on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -128,7 +129,8 @@ class InPlace(CallsTorch):
             f"const int in_place = pb_in_place({inputs[self.place]}, others, {len(others)});",
         ]
         one, two = self.writing.c_name, self.op.c_name
-        return "\n".join([*lines, code.replace(f"{two}(", f"(in_place ? {one} : {two})(")])
+        called = re.sub(rf"\b{two}\(", f"(in_place ? {one} : {two})(", code)
+        return "\n".join([*lines, called])
 
     def c_support_code(self) -> Sequence[str]:
         return [_SUPPORT]

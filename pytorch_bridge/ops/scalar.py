@@ -304,8 +304,8 @@ class ScalarOp(Op):
             return f"{outputs[0]} = (int64_t)({text});"
         if self.name == "pow" and not floating:
             check = (
-                f'if ({inputs[1]} < 0) {{\npb_error = strdup("ValueError: {self}: an integer to a '
-                f'negative power is no integer");\n{sub["fail"]}\n}}\n'
+                f'if ({inputs[1]} < 0) {{\npb_error = cgotorch_make_error("ValueError", '
+                f'"{self}: an integer to a negative power is no integer");\n{sub["fail"]}\n}}\n'
             )
         text = self.c_expression(arguments, result if self.name == "div" else c_type)
         return f"{check}{outputs[0]} = {text};"

@@ -121,15 +121,17 @@ def _(node: Apply) -> Variable | None:
 def _(node: Apply) -> Variable | None:
     a, x = arguments(node), first(node)
     shape = getattr(x.type, "shape", None)
-    if not shape or not isinstance(a["start"], int) or a["start"] != 0:
+    if not shape or not all(isinstance(a[k], int) for k in ("dim", "start", "length")):
         return None
-    return x if a["length"] is not None and a["length"] == shape[a["dim"]] else None
+    return x if a["start"] == 0 and a["length"] == shape[a["dim"]] else None
 
 
 @rule("squeeze(x, d) -> x, where that size is not 1", "squeeze.dim")
 def _(node: Apply) -> Variable | None:
     a, shape = arguments(node), getattr(first(node).type, "shape", None)
-    return first(node) if shape and shape[a["dim"]] not in (None, 1) else None
+    if not shape or not isinstance(a["dim"], int):
+        return None
+    return first(node) if shape[a["dim"]] not in (None, 1) else None
 
 
 # One after the other
@@ -141,8 +143,10 @@ def _(node: Apply) -> Variable | None:
     ndim = getattr(first(node).type, "ndim", None)
     if inner is None or not ndim:
         return None
-    same = arguments(inner)["dim"] % ndim == arguments(node)["dim"] % ndim
-    return first(inner) if same else None
+    dims = [arguments(n)["dim"] for n in (inner, node)]
+    if not all(isinstance(d, int) for d in dims):
+        return None
+    return first(inner) if dims[0] % ndim == dims[1] % ndim else None
 
 
 _PERMUTING = ("transpose.int", "t", "permute", "swapaxes", "swapdims", "numpy_T", "mT")

@@ -2,7 +2,7 @@
 
 Two nodes are one when their ops are equal and their inputs are the same variables. Ops that draw
 random numbers never are. Constants are one when they have equal types and, bit for bit, equal
-values.
+values, and no different names: a weight that a Go package can set apart stays apart.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _equal_constants(fgraph: FunctionGraph) -> list[tuple[Variable, Variable]]:
         key = constant_key(v)
         if key is None:
             continue
-        other = first.setdefault(key, v)
+        other = first.setdefault((key, v.name), v)
         if other is not v:
             pairs.append((v, other))
     return pairs

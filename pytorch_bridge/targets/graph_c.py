@@ -156,6 +156,7 @@ class CFunction(CLinker):
     """
 
     emitter = CEmitter
+    mark = GENERATED_C  # the first line of the file
 
     def __init__(self, fgraph: Any, name: str) -> None:
         super().__init__(fgraph, demand_c=True)
@@ -193,7 +194,7 @@ class CFunction(CLinker):
     def _source(self) -> str:
         code = self._code
         parts = [
-            GENERATED_C.strip(),
+            self.mark.strip(),
             remark("; ".join(map(code.explain.names.line, self.order[:9]))),
             "\n".join(f"#include {h}" for h in self.headers()),
             *(t for t in map(_without_python, self.support_code()) if t),

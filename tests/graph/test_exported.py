@@ -30,7 +30,7 @@ def assert_same(a, b):
         assert type(x) is type(y) or isinstance(x, torch.Tensor)
         if isinstance(x, torch.Tensor):
             assert x.dtype == y.dtype
-            assert torch.equal(x, y) or bool((x.isnan() & y.isnan()).any())
+            torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
         else:
             assert x == y
 
@@ -424,6 +424,16 @@ def test_what_is_written_in_place(module):
 def test_arguments_that_are_written():
     model = check(input_written, X, Y, mode="c")
     assert list(model.mutations) == [0]
+
+
+def test_what_only_an_argument_sees():
+    weight = torch.full((2, 3), 2.0)
+
+    def forward(self, x):
+        x.add_(self.weight)
+        return self.other + 1
+
+    check(Of(forward, weight=weight, other=torch.ones(3)), X)
 
 
 def test_in_place_ops_become_values_where_nobody_can_tell():

@@ -190,6 +190,10 @@ def test_what_a_loop_cannot_give_is_left_alone():
     assert left(x, to_int) == ["_to_copy"]
     nan = lambda A, x: [A.clamp(A.neg(A.abs(x)), math.nan)]  # noqa: E731
     assert left(x, nan) == ["clamp"]
+    huge = lambda A, x: [A.neg(A.clamp_max(A.abs(x), 1e300))]  # noqa: E731
+    assert "clamp_max" in left(x, huge)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        compiled(x, huge)(torch.ones(3))
     halves = lambda A, x: [A.neg(A.abs(x))]  # noqa: E731
     assert left([("bfloat16", (None,))], halves) == ["abs", "neg"]
     ints = [("int64", (None,))] * 2

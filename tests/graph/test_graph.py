@@ -199,6 +199,38 @@ def test_an_error_half_way_is_taken_back():
     graph.check()
 
 
+def test_a_variable_from_elsewhere_leaves_nothing_behind():
+    x, elsewhere = vector("x"), vector("elsewhere")
+    graph = FunctionGraph([x], [x.relu()], clone=False)
+    before = dprint(graph, file="str")
+    with pytest.raises(BridgeValueError, match="elsewhere"):
+        graph.replace_all_validate([(graph.outputs[0], x.exp() + elsewhere)])
+    assert dprint(graph, file="str") == before
+    graph.check()
+
+
+def test_a_trial_inside_another_is_taken_back_alone():
+    x = vector("x")
+    graph = FunctionGraph([x], [x.relu(), x.exp()], [Log(limit=3)], clone=False)
+    with graph.trial():
+        graph.replace(graph.outputs[0], x.sin())
+        assert not graph.try_replace_all([(graph.outputs[1], x.exp().log().cos())])
+        assert graph.try_replace_all([(graph.outputs[1], x.cos())])
+        inside = dprint(graph, file="str")
+        graph.check()
+    assert dprint(graph, file="str") == inside
+
+    def fails():
+        with graph.trial():
+            assert graph.try_replace_all([(graph.outputs[0], x.tan())])
+            raise KeyError("this step")
+
+    with pytest.raises(KeyError, match="this step"):
+        fails()
+    assert dprint(graph, file="str") == inside
+    graph.check()
+
+
 def test_history_reverts_to_a_checkpoint():
     x = vector("x")
     graph = FunctionGraph([x], [x.relu().exp()], clone=False)

@@ -618,6 +618,19 @@ def test_a_network_needs_no_more_memory_than_eager():
     assert 0 < _peak(lambda: f(a)) <= _peak(lambda: plain(a)) <= eager
 
 
+def test_dimensions_that_are_inputs():
+    x, d = f32(2, 3), schema_type("int")("d")
+    for body in (
+        ops.squeeze(x, d),
+        ops.narrow(x, d, 0, 2),
+        ops.squeeze(ops.unsqueeze(x, 0), d),
+        ops.squeeze(ops.unsqueeze(x, d), 0),
+    ):
+        plain = function([x, d], body, "py", rewrite=False)
+        value = torch.randn(2, 3)
+        assert facts(function([x, d], body, "py")(value, 1)) == facts(plain(value, 1))
+
+
 # Validated or reverted
 
 

@@ -136,13 +136,17 @@ func (g *Golden) Check(name string, got any) {
 			g.checkTensor(fmt.Sprintf("%s[%d]", name, i), got[i])
 		}
 		return
+	case float64: // as near as tensors have to be
+		g.checkTensor(name, gotorch.Full(nil, got, gotorch.TensorOptions{DType: gotorch.Float64}))
+		return
+	case []float64:
+		g.checkTensor(name, gotorch.FromSlice(got))
+		return
 	}
 	var want any
 	switch got.(type) {
 	case []int64:
 		want = g.Ints(name)
-	case []float64:
-		want = g.Floats(name)
 	case string:
 		want = g.String(name)
 	default:

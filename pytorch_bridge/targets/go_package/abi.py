@@ -11,7 +11,7 @@ from functools import cache
 
 from ... import toolchain
 from ...versions import REFERENCE_TORCH
-from ..c import GENERATED_C
+from .folder import GENERATED_C
 
 ABI = "ABI" + REFERENCE_TORCH.replace(".", "_")
 """The constant of gotorch/graph that a generated package names."""

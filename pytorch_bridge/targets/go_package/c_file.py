@@ -13,9 +13,9 @@ from typing import Any
 from ...graph.basic import Variable
 from ...link.blocks import shown
 from ...types.base import Sub
-from ..c import GENERATED_C
 from ..graph_c import CEmitter, CFunction
 from .crossing import Crossing
+from .folder import GENERATED_C
 
 
 class _Emitter(CEmitter):
@@ -36,6 +36,8 @@ class PackageFunction(CFunction):
     """
 
     emitter = _Emitter
+
+    mark = GENERATED_C
 
     def __init__(self, fgraph: Any, name: str, n_state: int = 0, n_hidden: int = 0) -> None:
         super().__init__(fgraph, name)
@@ -165,8 +167,9 @@ class PackageFunction(CFunction):
             "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"
         )
 
-    def cgo_lines(self) -> list[str]:
-        """The #cgo lines: what the ops and types of the graph need beyond a C compiler."""
+    def cgo_flags(self) -> dict[str, list[str]]:
+        """The arguments on the #cgo lines, quoted: what the ops and types of the graph need beyond
+        a C compiler."""
         cplusplus = self.compiler().cplusplus
         known = self.compiler().flags()
         asked = self.compile_args()
@@ -182,9 +185,10 @@ class PackageFunction(CFunction):
         if "-fopenmp" in flags:
             link.append("-fopenmp")
         link.append("-lm")
-        lines = [f"#cgo {'CXXFLAGS' if cplusplus else 'CFLAGS'}: {' '.join(map(_cgo, flags))}"]
-        lines.append(f"#cgo LDFLAGS: {' '.join(map(_cgo, dict.fromkeys(link)))}")
-        return lines
+        return {
+            "CXXFLAGS" if cplusplus else "CFLAGS": [_cgo(f) for f in flags],
+            "LDFLAGS": [_cgo(f) for f in dict.fromkeys(link)],
+        }
 
     def _foreign(self, folders: Sequence[str], method: str) -> list[str]:
         """The folders that are not gotorch's own."""
@@ -202,6 +206,7 @@ def _cgo(word: str) -> str:
 def _wrapped(start: str, arguments: Sequence[str], width: int = 96) -> str:
     """A call or prototype, in several lines where it is long."""
     lines, line = [], start
+    arguments = arguments or [""]
     for i, a in enumerate(arguments):
         piece = a + (");" if i == len(arguments) - 1 else ",")
         if len(line) + len(piece) > width and line != start:

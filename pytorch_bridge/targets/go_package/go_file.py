@@ -9,11 +9,11 @@ from typing import Any
 
 from ...errors import BridgeValueError
 from ...types.tensor import TensorType
-from ..c import GENERATED
 from . import go_names, golden, outputs
 from .abi import ABI
 from .c_file import PackageFunction
 from .crossing import go_type, structs
+from .folder import GENERATED
 from .weights import WEIGHTS, Weight
 
 OWN = ("Load", "Net", "Close", "Save", "Weights", "SetWeights")
@@ -212,7 +212,7 @@ def _function(f: GoFunction, package: Package) -> str:
     receiver = "(net *Net) " if package.loaded else ""
     lines = [f"const op = {go_names.quoted(op)}", "var blk struct {", "\tgraph.Block"]
     lines += [f"\t{name} {kind}" for name, kind in f.c.go_fields()]
-    lines.append("}")
+    lines += ["}", "var call graph.Call", "defer call.Warn() // when the weights are free again"]
     for p, python, taken in zip(f.parameters, f.names, f.takes, strict=True):
         lines += taken.fill(p, go_names.quoted(python or p))
     if f.weights:
@@ -231,7 +231,7 @@ def _function(f: GoFunction, package: Package) -> str:
         lines.append("blk.in0 = float64(net.steps + 1)")
     # In a statement of its own: cgo would look into what stands in the call.
     lines.append(f"block := (*C.struct_{f.c.block})(unsafe.Pointer(&blk))")
-    lines.append("call := graph.Begin()")
+    lines.append("call = graph.Begin()")
     lines.append(f"C.{f.c.entry}(block)")
     lines.append("call.End(op, blk.Block)")
     for p, taken in zip(f.parameters, f.takes, strict=True):
@@ -241,7 +241,6 @@ def _function(f: GoFunction, package: Package) -> str:
     values = f.results.values
     results = [f"out{i}" for i in range(len(values))]
     lines += [f"{r} := {v}" for r, v in zip(results, values, strict=True)]
-    lines.append("call.Warn()")
     if results:
         lines.append(f"return {', '.join(results)}")
     return f"{_doc(f, package)}\nfunc {receiver}{f.signature()} {{\n{_indented(lines)}\n}}"
@@ -250,15 +249,14 @@ def _function(f: GoFunction, package: Package) -> str:
 def _cgo(package: Package) -> str:
     merged: dict[str, list[str]] = {}  # the words of each kind of flags, each once
     for f in package.functions:
-        for line in f.c.cgo_lines():
-            head, _, words = line.partition(": ")
-            have = merged.setdefault(head, [])
-            have += [w for w in words.split(" ") if w not in have]
+        for kind, words in f.c.cgo_flags().items():
+            have = merged.setdefault(kind, [])
+            have += [w for w in words if w not in have]
     out = []
-    for head, found in merged.items():
+    for kind, found in merged.items():
         # They are those of all C files: the one that optimises least counts.
         levels = sorted(w for w in found if re.fullmatch(r"-O\d", w))
-        out.append(f"{head}: {' '.join(w for w in found if w not in levels[1:])}")
+        out.append(f"#cgo {kind}: {' '.join(w for w in found if w not in levels[1:])}")
     out += [f'#include "{f.c.file}.h"' for f in package.functions]
     for f in package.functions:
         out += [f"#cgo noescape {f.c.entry}", f"#cgo nocallback {f.c.entry}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,7 +84,13 @@ def exported(name: str) -> str:
 
 def quoted(text: str) -> str:
     """A Go string literal."""
-    return json.dumps(text, ensure_ascii=True).replace("\\u007f", "\\x7f")
+    return '"' + "".join(_quoted(c) for c in text) + '"'
+
+
+def _quoted(c: str) -> str:
+    if c in '"\\':
+        return "\\" + c
+    return c if " " <= c <= "~" else f"\\U{ord(c):08x}"
 
 
 def remark(text: str) -> str:

@@ -10,6 +10,7 @@ from ...compiled import CompiledFunction, function, prepared
 from ...errors import BridgeTypeError, BridgeValueError
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
+from ...rewrite import PASSES
 from . import outputs as results
 from .outputs import Tree
 
@@ -37,7 +38,9 @@ class Source:
         if self.made is not None:
             return self.made
         ins = [*self.inputs, *self.state.values()]
-        return prepared(ins, [*self.outputs, *self.hidden], self.mutable)
+        # What is made of weights is not made in advance: each weight can be set.
+        passes = [p for p in PASSES if p != "fold"] if self.weights else True
+        return prepared(ins, [*self.outputs, *self.hidden], self.mutable, passes)
 
     def run(self, *values: Any) -> list[Any]:
         """What Python computes for these inputs: the outputs."""
