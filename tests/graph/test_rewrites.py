@@ -351,6 +351,21 @@ def test_a_copy_stays_where_it_can_be_seen():
     assert graph_of(check([x], [ops.clone(y) + 1.0])) == ["exp", "add.Scalar{other=1.0}[in place]"]
 
 
+def test_a_copy_stays_whose_strides_are_others():
+    x = tensor_type(4, 5, dtype="int64")("x")
+    every_other = ops.slice(x, 1, 0, 5, 2)
+    f = function(x, ops.view(every_other * 1, [12]) - 7, mode="py")
+    value = torch.arange(20).reshape(4, 5)
+    assert torch.equal(f(value), value[:, ::2].reshape(12) - 7)
+
+
+def test_constants_are_not_written_into():
+    x = tensor_type(3)("x")
+    y = ops.relu(constant(torch.tensor([1.0, -1.0, 2.0]))) + x
+    f = function(x, y, mode="py", rewrite=["inplace"])
+    assert graph_of(f)[0] == "relu"
+
+
 def test_equal_outputs_stay_apart():
     x = f32(3, 3)
     a, b, c, d = check([x], [x.exp(), x.exp(), x.exp()[::2], x.exp()[::2]])(torch.ones(3, 3))
