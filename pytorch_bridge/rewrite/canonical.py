@@ -134,6 +134,17 @@ def _(node: Apply) -> Variable | None:
     return first(node) if shape[a["dim"]] not in (None, 1) else None
 
 
+# Functions that only choose another
+
+_PRODUCTS = {(2, 2): "mm", (2, 1): "mv", (1, 1): "dot"}
+
+
+@rule("matmul(x, y) -> mm(x, y), mv(x, y) or dot(x, y)", "matmul")
+def _(node: Apply) -> Variable | None:
+    name = _PRODUCTS.get(tuple(getattr(v.type, "ndim", None) for v in node.inputs))  # type: ignore[arg-type]
+    return None if name is None else native(name)(*node.inputs)
+
+
 # One after the other
 
 
