@@ -233,9 +233,21 @@ class _Make:
         depends.write_text("library:\n")
 
 
+def _changed(config: Any) -> str:
+    """The settings that are not the default ones. Inductor itself also names those that were set to
+    what they were already, as torch.use_deterministic_algorithms(False) does."""
+
+    def is_default(line: str) -> bool:
+        name, _, value = line.removeprefix(f"{config.__name__}.").partition(" = ")
+        entry = config._config.get(name)
+        return entry is not None and value == repr(entry.default)
+
+    return "\n".join(t for t in config.codegen_config().splitlines() if not is_default(t))
+
+
 def _settings() -> list[str]:
     """What has been set of Inductor's configuration, here and in the environment."""
     config = sys.modules.get("torch._inductor.config")
-    here = "" if config is None else config.codegen_config()
+    here = "" if config is None else _changed(config)
     names = sorted(n for n in os.environ if n.startswith(("TORCHINDUCTOR_", "AOT_INDUCTOR_")))
     return [here, *(f"{n}={os.environ[n]}" for n in names if n != "TORCHINDUCTOR_CACHE_DIR")]

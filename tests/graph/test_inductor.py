@@ -165,6 +165,16 @@ def test_another_process_finds_it_in_the_cache(compiled):
     assert done.stdout.split() == [str(compiled.linker.path), "0"]
 
 
+def test_settings_count_where_they_are_others():
+    before = inductor._settings()
+    import torch._inductor.config as config
+
+    torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled())
+    assert inductor._settings() == before
+    with config.patch(max_autotune=not config.max_autotune):
+        assert inductor._settings() != before
+
+
 def test_a_package_that_is_damaged_says_so(compiled, tmp_path, monkeypatch):
     broken = tmp_path / "broken.pt2"
     broken.write_bytes(compiled.linker.path.read_bytes()[:1000])
