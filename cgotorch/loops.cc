@@ -66,6 +66,10 @@ class Loop {
       if (!t.defined() || !ordinary(t) || t.dim() > kDims ||
           static_cast<int32_t>(t.scalar_type()) != loop_.types[i])
         return false;
+      Source &s = sources_[i];
+      s.data = static_cast<const char *>(t.const_data_ptr());
+      s.itemsize = static_cast<int64_t>(t.element_size());
+      s.single = t.numel() == 1;
     }
     if (!shaped() || !(in_order() || (!loop_.contiguous && alike()))) return false;
     for (int i = 0; i < loop_.n_inputs; i++) {
@@ -181,9 +185,6 @@ class Loop {
     for (int i = 0; i < loop_.n_inputs; i++) {
       const at::Tensor &t = inputs_[i];
       Source &s = sources_[i];
-      s.data = static_cast<const char *>(t.const_data_ptr());
-      s.itemsize = static_cast<int64_t>(t.element_size());
-      s.single = t.numel() == 1;
       s.flat = false;
       if (s.single) continue;
       const int before = ndim_ - static_cast<int>(t.dim());
@@ -225,9 +226,6 @@ class Loop {
     for (int i = 0; i < loop_.n_inputs; i++) {
       const at::Tensor &t = inputs_[i];
       Source &s = sources_[i];
-      s.data = static_cast<const char *>(t.const_data_ptr());
-      s.itemsize = static_cast<int64_t>(t.element_size());
-      s.single = t.numel() == 1;
       s.flat = !s.single;
       if (s.single) continue;
       if (first != nullptr ? t.strides() != first->strides() || t.sizes() != first->sizes()

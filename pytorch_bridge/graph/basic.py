@@ -48,20 +48,14 @@ class Variable:
 
 
 class Constant(Variable):
-    """A variable whose value is known. The value must not be changed.
+    """A variable whose value is known. The value must not be changed."""
 
-    `view_of` is the constant in whose memory the value lies, where it has been made of that one
-    while the graph was rewritten: a transposed weight is a view of the weight."""
-
-    def __init__(
-        self, type: Type, data: Any, name: str | None = None, view_of: Constant | None = None
-    ) -> None:
+    def __init__(self, type: Type, data: Any, name: str | None = None) -> None:
         super().__init__(type, name=name)
         self.data = data
-        self.view_of = view_of
 
     def clone(self) -> Constant:
-        return type(self)(self.type, self.data, name=self.name, view_of=self.view_of)
+        return type(self)(self.type, self.data, name=self.name)
 
     def __str__(self) -> str:
         if self.name is not None:

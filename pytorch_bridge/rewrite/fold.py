@@ -23,9 +23,9 @@ def fold(fgraph: FunctionGraph) -> int:
     many nodes have gone.
 
     A constant that is a view of another, such as a transposed weight, stays a view of it: it takes
-    no memory, and its strides are those that the kernels would meet. Its attribute `view_of` is
-    the constant whose memory it lies in. Nodes stay that draw random numbers, that write into
-    something, that copy, that raise, and whose result is much larger than what it is made of.
+    no memory, and its strides are those that the kernels would meet. Nodes stay that draw random
+    numbers, that write into something, that copy, that raise, and whose result is much larger than
+    what it is made of.
     """
     return carefully(fgraph, _fold, "fold")
 
@@ -117,23 +117,18 @@ def _constant(node: Apply, old: Variable, value: Any, limit: int) -> Constant | 
         return None
     if not isinstance(value, torch.Tensor):
         return old.type.make_constant(value)
-    base = _base(node, value)
-    if base is None:
+    if not _is_view(node, value):
         if _nbytes(value) > limit:
             return None
         value = _own(value)
-    new = constant(value)
-    if base is not None:
-        new.view_of = base if base.view_of is None else base.view_of
-    return new
+    return constant(value)
 
 
-def _base(node: Apply, value: Any) -> Constant | None:
-    """The input whose memory a tensor lies in."""
-    for v in node.inputs:
-        if isinstance(v, Constant) and TensorType.may_share_memory(v.data, value):
-            return v
-    return None
+def _is_view(node: Apply, value: Any) -> bool:
+    """Whether a tensor lies in the memory of an input."""
+    return any(
+        isinstance(v, Constant) and TensorType.may_share_memory(v.data, value) for v in node.inputs
+    )
 
 
 def _own(value: Any) -> Any:

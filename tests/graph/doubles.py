@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from types import SimpleNamespace
 
@@ -209,3 +210,12 @@ def logs(function, *values):
     except Exception as err:
         return list(events.log), err
     return list(events.log), None
+
+
+def in_threads(work, n=4):
+    """Runs work(0) to work(n - 1), each in a thread of its own."""
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()

@@ -21,6 +21,7 @@ from doubles import (
     compiled,
     double,
     graph,
+    in_threads,
     logged,
     logged_add,
     logged_mul,
@@ -792,11 +793,7 @@ def test_several_threads_call_one_graph():
             if f(float(i), float(k), 2.0) != 2.0 * (i + k):
                 wrong.append((i, k))
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     assert not wrong
 
 

@@ -8,10 +8,10 @@ import itertools
 import math
 import re
 import subprocess
-import threading
 
 import pytest
 import torch
+from doubles import in_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -438,11 +438,7 @@ def test_many_threads_run_one_function():
                 if not torch.equal(got, want):
                     wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     assert not wrong
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import threading
 
 import pytest
 import torch
-from doubles import double, graph
+from doubles import double, graph, in_threads
 
 from pytorch_bridge import build, ops
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
@@ -205,11 +204,7 @@ def test_several_threads_at_once(load):
             if error is not None or not torch.equal(from_handle(out.value), expected):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work)
     assert not wrong
 
 

@@ -113,9 +113,9 @@ def test_a_view_of_a_constant_stays_one():
     folded = mm.inputs[1]
     assert folded.data.data_ptr() == w.data.data_ptr()
     assert folded.data.stride() == (1, 3)
-    assert folded.view_of is w
+    assert TensorType.may_share_memory(folded.data, w.data)
     twice = check([x], x @ ops.t(w[1:])).fgraph.toposort()[0].inputs[1]
-    assert twice.view_of is w
+    assert TensorType.may_share_memory(twice.data, w.data)
     assert twice.data.storage_offset() == 3
 
 
