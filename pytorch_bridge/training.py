@@ -10,6 +10,8 @@ bit.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -343,10 +345,51 @@ class TrainingStep:
         self.steps += 1
         return results[0]
 
+    def checkpoint(self) -> dict[str, Any]:
+        """All that training goes on from, for torch.save: the weights, what the optimiser keeps of
+        each, and the number of steps. It shares memory with what the next call changes. A Go
+        package of the same model and training reads the file with LoadCheckpoint."""
+        return {
+            "model_state_dict": self.state_dict(),
+            "optimizer_state_dict": {"step": self.steps, "state": dict(self.state)},
+        }
+
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Goes on from what checkpoint() returned, here or in Go. BridgeValueError where it is not
+        one of this model and training; nothing is changed then."""
+        import torch
+
+        try:
+            kept = checkpoint["optimizer_state_dict"]
+            steps = operator.index(kept["step"])
+            dicts = [
+                (checkpoint["model_state_dict"], self.state_dict()),
+                (kept["state"], self.state),
+            ]
+            pairs = [_paired(new, old) for new, old in dicts]
+        except (KeyError, TypeError, AttributeError) as e:
+            raise BridgeValueError(
+                "load_checkpoint takes what checkpoint() returned: model_state_dict, and "
+                f"optimizer_state_dict with step and state ({type(e).__name__}: {e})"
+            ) from e
+        with torch.no_grad():
+            for new, old in itertools.chain(*pairs):
+                old.copy_(new)
+        self.steps = steps
+
     def state_dict(self) -> dict[str, Any]:
         """The weights by their names in PyTorch: the tensors that the next call changes. Tied ones
         are there under each of their names."""
         return {n: self.weights[first] for n, first in self.graph.names.items()}
+
+
+def _paired(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """The tensors of the same names. BridgeValueError where names, shapes or dtypes differ."""
+    for n in [*old, *new]:
+        a, b = (f"{d[n].dtype}{list(d[n].shape)}" if n in d else "none" for d in (new, old))
+        if a != b:
+            raise BridgeValueError(f"load_checkpoint: {n} is {a}, where this step has {b}")
+    return [(new[n], t) for n, t in old.items()]
 
 
 def _zeros(v: Variable) -> Any:

@@ -32,6 +32,8 @@ func (spec Weight) hidden() bool { return spec.Constant || spec.Zero }
 // Weights are the tensors that the C functions of a generated package read, and for training change.
 // Several goroutines may use them at once; [Weights.Close] and a training step wait for the others.
 type Weights struct {
+	Steps int64 // of training that have been made; [Weights.Change] guards it
+
 	inUse   sync.RWMutex // locked to change and to close
 	specs   []Weight
 	tensors []gotorch.Tensor
@@ -211,44 +213,158 @@ func (w *Weights) Set(op string, values map[string]gotorch.Tensor) error {
 	return gotorch.Try0(func() {
 		w.Change(op, 0)
 		defer w.Changed()
-		places := make(map[string]int, len(w.specs))
-		for i, spec := range w.specs {
-			for _, name := range spec.names() {
-				places[name] = i
-			}
+		places := w.places(Weight.names)
+		w.check(op, places, values)
+		w.copy(places, values)
+	})
+}
+
+// places returns the numbers of the weights by what names says of each.
+func (w *Weights) places(names func(Weight) []string) map[string]int {
+	found := make(map[string]int, len(w.specs))
+	for i, spec := range w.specs {
+		for _, name := range names(spec) {
+			found[name] = i
 		}
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			i, ok := places[name]
-			if !ok {
-				panic(&gotorch.Error{Op: op, Kind: gotorch.KeyError, Msg: fmt.Sprintf("the package has no weight %q", name)})
-			}
-			if err := w.specs[i].check(values[name]); err != nil {
-				panic(args.ValueError(op, "%v", err))
-			}
+	}
+	return found
+}
+
+// check panics if not every value fits the weight of its name.
+func (w *Weights) check(op string, places map[string]int, values map[string]gotorch.Tensor) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		i, ok := places[name]
+		if !ok {
+			panic(&gotorch.Error{Op: op, Kind: gotorch.KeyError, Msg: fmt.Sprintf("the package has no weight %q", name)})
 		}
-		gotorch.NoGrad(func() {
-			gotorch.Scope0(func(*gotorch.ScopeHandle) {
-				for name, value := range values {
-					w.tensors[places[name]].Copy_(value)
-				}
-			})
+		if err := w.specs[i].check(values[name]); err != nil {
+			panic(args.ValueError(op, "%v", err))
+		}
+	}
+}
+
+func (w *Weights) copy(places map[string]int, values map[string]gotorch.Tensor) {
+	gotorch.NoGrad(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			for _, name := range slices.Sorted(maps.Keys(values)) {
+				w.tensors[places[name]].Copy_(values[name])
+			}
 		})
 	})
 }
 
 // Save writes the weights to a file under their names, as [gotorch.SaveTensors] does: a safetensors file,
 // or one for torch.load. A file at path is replaced when the new one is complete.
-func (w *Weights) Save(op, path string) (err error) {
+func (w *Weights) Save(op, path string) error {
+	return w.save(op, func() error { return gotorch.SaveTensors(path, w.named()) })
+}
+
+// save calls write while no step of training can come between two weights.
+func (w *Weights) save(op string, write func() error) (err error) {
 	tryErr := gotorch.Try0(func() {
-		// Until the file is written, so that no step of training comes between two weights.
 		w.Use(op, 0)
 		defer w.Done()
-		gotorch.Scope0(func(*gotorch.ScopeHandle) { err = gotorch.SaveTensors(path, w.named()) })
+		gotorch.Scope0(func(*gotorch.ScopeHandle) { err = write() })
 	})
 	if tryErr != nil {
 		return tryErr
 	}
 	return err
+}
+
+// The keys of a checkpoint: those of package train, whose files are alike but for what an optimiser's
+// state is.
+const (
+	modelState     = "model_state_dict"
+	optimizerState = "optimizer_state_dict"
+	stepsKey       = "step"
+	stateKey       = "state"
+)
+
+// kept returns the name of what an optimiser keeps.
+func (spec Weight) kept() []string {
+	if !spec.Zero {
+		return nil
+	}
+	return []string{spec.Name}
+}
+
+// SaveCheckpoint writes all that a training goes on from: the weights, what the optimiser keeps of each,
+// and the number of steps. It is a file of [gotorch.Save], which Python reads with torch.load. A file at
+// path is replaced when the new one is complete.
+func (w *Weights) SaveCheckpoint(op, path string) error {
+	return w.save(op, func() error {
+		state := map[string]gotorch.Tensor{}
+		for name, i := range w.places(Weight.kept) {
+			state[name] = w.tensors[i].Detach()
+		}
+		return gotorch.Save(path, gotorch.Dict{
+			{Key: modelState, Value: w.named()},
+			{Key: optimizerState, Value: gotorch.Dict{{Key: stepsKey, Value: w.Steps}, {Key: stateKey, Value: state}}},
+		})
+	})
+}
+
+// LoadCheckpoint reads a file of [Weights.SaveCheckpoint], or of Python's TrainingStep.checkpoint: the next
+// step is the one that would have come then. The error is that of [gotorch.Load] where the file cannot be
+// read; else an *gotorch.Error, of kind KeyError for a name that the package does not have, and ValueError
+// where the file does not fit otherwise. Nothing is changed then.
+func (w *Weights) LoadCheckpoint(op, path string) error {
+	var err error
+	tryErr := gotorch.Try0(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			var found any
+			if found, err = gotorch.Load(path); err != nil {
+				return
+			}
+			w.resume(op, path, found)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return tryErr
+}
+
+// resume takes over a checkpoint. It panics if it is none of these weights.
+func (w *Weights) resume(op, path string, found any) {
+	checkpoint, _ := found.(gotorch.Dict)
+	optimizer, _ := checkpoint.Get(optimizerState).(gotorch.Dict)
+	steps, ok := optimizer.Get(stepsKey).(int64)
+	if !ok || steps < 0 {
+		panic(args.ValueError(op, "%s is no checkpoint of a generated package: it needs %s, and %s with %s and %s",
+			path, modelState, optimizerState, stepsKey, stateKey))
+	}
+	weights := w.tensorsOf(op, path, checkpoint.Get(modelState), Weight.names)
+	state := w.tensorsOf(op, path, optimizer.Get(stateKey), Weight.kept)
+
+	w.Change(op, 0)
+	defer w.Changed()
+	w.copy(w.places(Weight.names), weights)
+	w.copy(w.places(Weight.kept), state)
+	w.Steps = steps
+}
+
+// tensorsOf returns a dict of a checkpoint, which must have all tensors that names names, and no others.
+func (w *Weights) tensorsOf(op, path string, dict any, names func(Weight) []string) map[string]gotorch.Tensor {
+	places := w.places(names)
+	items, _ := dict.(gotorch.Dict)
+	values := make(map[string]gotorch.Tensor, len(items))
+	for key, value := range items.All() {
+		name, ok1 := key.(string)
+		t, ok2 := value.(gotorch.Tensor)
+		if !ok1 || !ok2 {
+			panic(args.ValueError(op, "%s: the checkpoint holds other things than named tensors", path))
+		}
+		values[name] = t
+	}
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		if _, ok := values[name]; !ok {
+			panic(args.ValueError(op, "%s: the checkpoint has no tensor %q", path, name))
+		}
+	}
+	w.check(op, places, values)
+	return values
 }
 
 // Close waits for the calls that go on, and frees the weights. Closing twice, or closing nil, is fine.

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.utils import _pytree
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, env, ops, schema_type
@@ -26,6 +27,7 @@ from pytorch_bridge.model import Model
 from pytorch_bridge.ops.op import Op
 from pytorch_bridge.targets.go_package import ExportError, export_go, folder
 from pytorch_bridge.targets.go_package.export import _package
+from pytorch_bridge.targets.go_package.golden import one_thread
 from pytorch_bridge.targets.go_package.source import source
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT, find_go
@@ -247,6 +249,13 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
         how = pb.Training(optimizer=rule, model=trained)
         export_go(evaluated, root / name, training=how)
     _training_values(normed, root / "training.safetensors")
+    xs, ts = training_data()
+    with one_thread():
+        for name, (rule, _) in TRAINING.items():
+            step = pb.training_step(trained, pb.Training(optimizer=rule))
+            for x, t in list(zip(xs, ts, strict=True))[:5]:
+                step(x, t, lr=0.05)
+            torch.save(step.checkpoint(), root / f"{name}_python.pt")
 
     (root / "go.mod").write_text(
         "module example.org/export\n\ngo 1.26.0\n\nrequire gotorch.dev v0.0.0\n\n"
@@ -270,22 +279,20 @@ def _training_values(normed, path):
 
     xs, ts = training_data()
     found = {f"x.{i}": x for i, x in enumerate(xs)} | {f"t.{i}": t for i, t in enumerate(ts)}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    for name, (_, make) in TRAINING.items():
-        module = copy.deepcopy(normed).train()
-        optimizer = make(module.parameters())
-        for i, (x, t) in enumerate(zip(xs, ts, strict=True)):
-            loss = nn.functional.cross_entropy(module(x), t)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            found[f"{name}.loss.{i}"] = loss.detach()
-        found |= {f"{name}.{n}": t.detach().clone() for n, t in module.state_dict().items()}
-        module.eval()
-        with torch.no_grad():
-            found[f"{name}.eval"] = module(xs[0])
-    torch.set_num_threads(threads)
+    with one_thread():
+        for name, (_, make) in TRAINING.items():
+            module = copy.deepcopy(normed).train()
+            optimizer = make(module.parameters())
+            for i, (x, t) in enumerate(zip(xs, ts, strict=True)):
+                loss = nn.functional.cross_entropy(module(x), t)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                found[f"{name}.loss.{i}"] = loss.detach()
+            found |= {f"{name}.{n}": t.detach().clone() for n, t in module.state_dict().items()}
+            module.eval()
+            with torch.no_grad():
+                found[f"{name}.eval"] = module(xs[0])
     save_file(found, path)
 
 
@@ -379,12 +386,9 @@ def test_golden_values_are_those_of_the_module(module, zoo, name):
     from safetensors.torch import load_file
 
     values = load_file(module / "zoo" / name / "testdata/golden.safetensors")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
+    with one_thread(), torch.no_grad():
         results = zoo[name].module()(values["in.0"])
-    torch.set_num_threads(threads)
-    for i, result in enumerate(torch.utils._pytree.tree_leaves(results)):
+    for i, result in enumerate(_pytree.tree_leaves(results)):
         assert torch.equal(result, values[f"out.{i}"])
 
 
@@ -411,6 +415,49 @@ def test_training_steps_are_those_of_torch_optim(models):
         assert step.state_dict().keys() == state.keys()  # a tied weight has two names
         assert all(torch.equal(t, state[n]) for n, t in step.state_dict().items())
     assert not torch.equal(trained.weights["lin.weight"].data, step.state_dict()["lin.weight"])
+
+
+def test_a_training_of_go_goes_on_in_python(module, models, outcomes):
+    from safetensors.torch import load_file
+
+    assert outcomes[".:TestATrainingGoesOnFromACheckpoint"].passed
+    values = load_file(module / "training.safetensors")
+    trained = exported(copy.deepcopy(models["normed"]).train(), torch.randn(4, 6), **batch())
+    for name, (rule, _) in TRAINING.items():
+        step = pb.training_step(trained, pb.Training(optimizer=rule))
+        step.load_checkpoint(torch.load(module / f"{name}_go.pt"))
+        with one_thread():
+            for x, t in list(zip(*training_data(), strict=True))[5:]:
+                step(x, t, lr=0.05)
+        for n, t in step.state_dict().items():
+            assert torch.equal(t, values[f"{name}.{n}"]), (name, n)
+
+
+def test_checkpoints_that_do_not_fit():
+    model = exported(nn.Linear(3, 2), torch.randn(2, 3), **batch())
+    step = pb.training_step(model, pb.Training(optimizer=pb.Adam()))
+    step(torch.ones(2, 3), torch.tensor([0, 1]), lr=0.1)
+    before = copy.deepcopy(step.checkpoint())
+    more = {**before["model_state_dict"], "more": torch.ones(1)}
+    less = {"step": 1, "state": {"exp_avg.weight": torch.ones(3, 2)}}
+    for bad, text in (
+        ({}, "takes what checkpoint"),
+        ({**before, "optimizer_state_dict": [1]}, "takes what checkpoint"),
+        (
+            {**before, "model_state_dict": more},
+            "more is torch.float32.1., where this step has none",
+        ),
+        (
+            {**before, "optimizer_state_dict": less},
+            r"exp_avg.weight is torch.float32\[3, 2\], where",
+        ),
+    ):
+        with pytest.raises(BridgeValueError, match=text):
+            step.load_checkpoint(bad)
+    after = step.checkpoint()
+    assert after["optimizer_state_dict"]["step"] == 1
+    for a, b in zip(_pytree.tree_leaves(before), _pytree.tree_leaves(after), strict=True):
+        assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
 
 
 def test_a_loss_and_an_optimizer_of_ones_own():

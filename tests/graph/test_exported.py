@@ -546,6 +546,42 @@ def test_a_program_that_has_been_decomposed():
     assert torch.equal(pb.from_exported(program).compile(MODE)(x), expected)
 
 
+def test_what_a_program_asks_of_layouts():
+    """torch.export writes strides and offsets as arithmetic of sizes, so the calls are put into
+    the program by hand."""
+    aten = torch.ops.aten
+
+    def f(x):
+        return x[1:].t() * 2
+
+    program = export(f, torch.randn(4, 6), dynamic=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
+    graph = program.graph_module.graph
+    (x,), (result,) = graph.find_nodes(op="placeholder"), graph.find_nodes(op="output")
+    (view,) = graph.find_nodes(op="call_function", target=aten.t.default)
+    product = result.args[0][0]
+    asked = [
+        (aten.sym_numel.default, x), (aten.sym_size.int, view, -1), (aten.sym_stride.int, view, 0),
+        (aten.sym_stride.int, view, 1), (aten.sym_storage_offset.default, view),
+    ]  # fmt: skip
+    with graph.inserting_before(result):
+        for function, of, *args in asked:
+            number = graph.call_function(function, (of, *args))
+            number.meta["val"] = function(of.meta["val"], *args)
+            shape = product.meta["val"]
+            product = graph.call_function(aten.add.Tensor, (product, number))
+            product.meta["val"] = shape
+    result.args = ((product,),)
+    program.graph_module.recompile()
+
+    for mode in ("py", "c"):
+        model = pb.from_exported(program).compile(mode)
+        for shape in ((4, 6), (5, 3)):
+            given = torch.randn(shape)
+            v = given[1:].t()
+            numbers = given.numel() + v.size(-1) + v.stride(0) + v.stride(1) + v.storage_offset()
+            torch.testing.assert_close(model(given), v * 2 + numbers)
+
+
 def test_ten_thousand_nodes():
     program = export(lambda x: (x * 0.5 + 1).sin(), X)
     graph = program.graph_module.graph

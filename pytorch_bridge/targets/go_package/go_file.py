@@ -16,7 +16,10 @@ from .crossing import go_type, structs
 from .folder import GENERATED
 from .weights import WEIGHTS, Weight
 
-OWN = ("Load", "Net", "Close", "Save", "Weights", "SetWeights")
+OWN = (
+    *("Load", "Net", "Close", "Save", "Weights", "SetWeights"),
+    *("SaveCheckpoint", "LoadCheckpoint"),
+)
 """What a package defines beside its functions."""
 
 
@@ -228,7 +231,7 @@ def _function(f: GoFunction, package: Package) -> str:
             n = len(f.c.constants)
             lines.append(f"blk.state = unsafe.Add(blk.constants, {n}*unsafe.Sizeof(blk.constants))")
     if f.step:
-        lines.append("blk.in0 = float64(net.steps + 1)")
+        lines.append("blk.in0 = float64(net.weights.Steps + 1)")
     # In a statement of its own: cgo would look into what stands in the call.
     lines.append(f"block := (*C.struct_{f.c.block})(unsafe.Pointer(&blk))")
     lines.append("call = graph.Begin()")
@@ -237,7 +240,7 @@ def _function(f: GoFunction, package: Package) -> str:
     for p, taken in zip(f.parameters, f.takes, strict=True):
         lines += [f"runtime.KeepAlive({e})" for e in taken.keep(p)]
     if f.step:
-        lines.append("net.steps++")
+        lines.append("net.weights.Steps++")
     values = f.results.values
     results = [f"out{i}" for i in range(len(values))]
     lines += [f"{r} := {v}" for r, v in zip(results, values, strict=True)]
@@ -267,7 +270,7 @@ _NET = """\
 // Net is the model with its weights.{rules}
 type Net struct {{
 	weights *graph.Weights
-{more}}}
+}}
 
 // Load reads the model's weights from {file} in the folder dir, which is that of this
 // package's source, or wherever the file has been copied. Nothing is read before.
@@ -304,6 +307,19 @@ func (net *Net) Save(path string) error {{ return net.weights.Save({save_op}, pa
 func (net *Net) SetWeights(values map[string]gotorch.Tensor) error {{
 	return net.weights.Set({set_op}, values)
 }}
+
+// SaveCheckpoint writes all that TrainStep goes on from: weights, the optimiser's state and the
+// number of steps. Python's TrainingStep goes on from it too. A file at path is replaced when the
+// new one is complete.
+func (net *Net) SaveCheckpoint(path string) error {{
+	return net.weights.SaveCheckpoint({save_checkpoint_op}, path)
+}}
+
+// LoadCheckpoint goes on from a file of SaveCheckpoint, or of Python's TrainingStep. Where the file
+// does not fit it changes nothing and returns an error.
+func (net *Net) LoadCheckpoint(path string) error {{
+	return net.weights.LoadCheckpoint({load_checkpoint_op}, path)
+}}
 """
 
 
@@ -317,7 +333,6 @@ def _net(package: Package) -> str:
     orders = ", ".join(f"[]int{{{', '.join(map(str, f.weights))}}}" for f in package.functions)
     text = _NET.format(
         rules=rules,
-        more="\tsteps   int64 // that have been made\n" if package.trained else "",
         file=WEIGHTS,
         op=op("Load"),
         quoted=go_names.quoted(WEIGHTS),
@@ -325,7 +340,12 @@ def _net(package: Package) -> str:
         weights_op=op("Weights"),
     )
     if package.trained:
-        text += _TRAINED.format(save_op=op("Save"), set_op=op("SetWeights"))
+        text += _TRAINED.format(
+            save_op=op("Save"),
+            set_op=op("SetWeights"),
+            save_checkpoint_op=op("SaveCheckpoint"),
+            load_checkpoint_op=op("LoadCheckpoint"),
+        )
     return text
 
 
