@@ -63,11 +63,9 @@ func main() {
 		for n > 0 {
 			some := min(n, 100)
 			gotorch.InferenceMode(func() {
-				gotorch.Scope0(func(*gotorch.ScopeHandle) {
-					for range some {
-						body()
-					}
-				})
+				for range some { // as a server has it: a Scope for each request
+					gotorch.Scope0(func(*gotorch.ScopeHandle) { body() })
+				}
 			})
 			n -= some
 		}

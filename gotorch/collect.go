@@ -17,17 +17,18 @@ import (
 // When the collector is started.
 //
 // The footprint is what tensors take: the native bytes that are alive, which the allocator counts,
-// and some hundred for each handle (its TensorImpl, StorageImpl and the like). A collection starts
-// when the footprint has grown by a bound over the least that it was since the last one.
+// and some hundred for each handle (its TensorImpl, StorageImpl and the like: half of what they take,
+// because what was large loads the caches more). A collection starts when the footprint has grown by
+// a bound over the least that it was since the last one.
 //
 // Collections cost time; dead tensors that wait for one cost memory, and push living ones out of the
-// processor's caches. The bound is the memory that a program does not notice, which is also where
-// tiny ops were fastest: with a quarter of it, a relu of four elements took a third longer. A program
+// processor's caches. The bound is where both large and small tensors are made fastest: those of 1 MB
+// take longer with twice as much, for the caches' sake, and with half, for the collections'. A program
 // with more memory than that collects when the tensors' memory has doubled, or sooner where
 // collections take less than a twenty-fourth of the time.
 const (
-	handleBytes = 400
-	leastBound  = 64 << 20
+	handleBytes = 200
+	leastBound  = 32 << 20
 	timeShare   = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
 	// Others it leaves to run beside it.
@@ -98,7 +99,11 @@ func collectSoon(now int64) {
 // collect runs a collection. growth is locked, and running is set.
 func collect() {
 	start := time.Now()
+	// The goroutine stays on its thread: a parallel op has a team of threads for each that it has been
+	// called on, and the more there are, the sooner OpenMP puts them all to sleep between two ops.
+	runtime.LockOSThread()
 	runtime.GC()
+	runtime.UnlockOSThread()
 	took := time.Since(start)
 	if growth.usual == 0 {
 		growth.usual = took

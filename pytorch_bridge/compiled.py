@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -168,15 +169,29 @@ class CompiledFunction:
         # A list of one output comes from `call` as the output itself.
         self.direct = direct if single or len(outputs) > 1 else None
         self._backward: dict[tuple[bool, ...], Any] = {}
+        self._enter = self.entry(self._convert)
+
+    def entry(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """What calls the graph without Python in between, and the method of an object where
+        arguments have to be converted, or require a gradient. It does not keep the object: that
+        would be a cycle, and the weights would wait for the collector."""
+        bound = weakref.WeakMethod(method)
+
+        def otherwise(*args: Any, **kwargs: Any) -> Any:
+            called = bound()
+            assert called is not None
+            return called(*args, **kwargs)
+
+        if self.direct is None:
+            return otherwise
+        from .extension import Entry
+
+        return Entry(self.direct, otherwise)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.direct is not None and not kwargs and len(args) == len(self.inputs):
-            try:
-                return self.direct(*args)
-            except (TypeError, ValueError, RuntimeError) as e:
-                if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
-                    raise
-                # Nothing has run: a value may be convertible, or require a gradient.
+        return self._enter(*args, **kwargs)
+
+    def _convert(self, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)
         filtered = [self._filter(i, v) for i, v in enumerate(values)]
         import torch

@@ -113,8 +113,15 @@ class CompiledModel:
             mode,
             name=model.name,
         )
+        self._enter = self.function.entry(self._nested) if self._plain else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._enter is not None:
+            return self._enter(*args, **kwargs)
+        return self._nested(*args, **kwargs)
+
+    def _nested(self, *args: Any, **kwargs: Any) -> Any:
+        """A call whose arguments or results may nest, or are to be converted."""
         if self._plain and not kwargs and len(args) == len(self.model.inputs):
             return self.function(*args)
         model = self.model

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"time"
 
 	"gotorch.dev/gotorch"
@@ -182,7 +183,8 @@ type run struct {
 // batch fails. It returns what was recorded up to there, and ctx's error or the other one. A step is
 // never left half done.
 //
-// Batches are moved to the device of the model's first parameter.
+// Batches are moved to the device of the model's first parameter. The goroutine is locked to its OS
+// thread meanwhile.
 func (l *Loop) Run(ctx context.Context, batches Batches, limit Limit) (history *History, err error) {
 	r := &run{Loop: l, ctx: ctx, history: &History{}, device: deviceOf(l.model)}
 	defer func() {
@@ -194,6 +196,9 @@ func (l *Loop) Run(ctx context.Context, batches Batches, limit Limit) (history *
 		}
 		l.progress.end()
 	}()
+	// The threads that share an op's work belong to the thread that calls it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	n := batches.Len()
 	if n == 0 {
 		return r.history, errors.New("train: there are no batches")

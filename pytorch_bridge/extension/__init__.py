@@ -46,6 +46,7 @@ def _load(name: str) -> None:
 _load(f"{__name__}._compiled")
 
 from pytorch_bridge.extension._compiled import (  # noqa: E402
+    Entry,
     Graph,
     borrow,
     call_shared,
@@ -59,6 +60,7 @@ from pytorch_bridge.extension._compiled import (  # noqa: E402
 )
 
 __all__ = [
+    "Entry",
     "Graph",
     "borrow",
     "call_shared",

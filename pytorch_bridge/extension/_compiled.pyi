@@ -26,6 +26,14 @@ class Graph:
     ) -> None: ...
     def __call__(self, *inputs: Any) -> Any: ...
 
+class Entry:
+    """Calls `graph`; or `otherwise` with the same arguments, where they are by name, or of another
+    number or other types than the graph takes."""
+
+    graph: Graph
+    def __init__(self, graph: Graph, otherwise: Callable[..., Any]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 def to_handle(tensor: torch.Tensor | None, /) -> int:
     """A handle with a reference of its own to the tensor; 0 for None."""
 

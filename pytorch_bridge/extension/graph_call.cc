@@ -62,6 +62,8 @@ struct Graph {
   PyObject *weakrefs;
 };
 
+PyTypeObject *graph_type;
+
 // The exception in flight, or None.
 PyObject *take_exception() {
   PyObject *type, *value, *traceback;
@@ -189,7 +191,7 @@ void graph_dealloc(PyObject *object) {
   Py_DECREF(type);
 }
 
-PyMemberDef members[] = {
+PyMemberDef graph_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Graph, vectorcall), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Graph, weakrefs), READONLY, nullptr},
     {"n_inputs", T_PYSSIZET, offsetof(Graph, n_inputs), READONLY, nullptr},
@@ -197,7 +199,7 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
-PyType_Slot slots[] = {
+PyType_Slot graph_slots[] = {
     {Py_tp_doc,
      const_cast<char *>("Graph(path, n_inputs, n_outputs, constants, explain)\n--\n\n"
                         "A compiled graph: takes its inputs by position, and returns its output, "
@@ -207,21 +209,129 @@ PyType_Slot slots[] = {
     {Py_tp_traverse, reinterpret_cast<void *>(graph_traverse)},
     {Py_tp_clear, reinterpret_cast<void *>(graph_clear)},
     {Py_tp_dealloc, reinterpret_cast<void *>(graph_dealloc)},
-    {Py_tp_members, members},
+    {Py_tp_members, graph_members},
     {0, nullptr},
 };
 
-PyType_Spec spec = {"pytorch_bridge.extension.Graph", sizeof(Graph), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+PyType_Spec graph_spec = {"pytorch_bridge.extension.Graph", sizeof(Graph), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                          graph_slots};
+
+// A graph, and what to call where it cannot be: with arguments by name, or of another number, or
+// that are not as the graph has them.
+struct Entry {
+  PyObject_HEAD;
+  vectorcallfunc vectorcall;
+  PyObject *graph;
+  PyObject *otherwise;
+};
+
+// Whether the exception in flight is about an argument, so that nothing has run.
+bool argument_refused() {
+  PyObject *exception = take_exception();
+  PyObject *place = PyObject_GetAttrString(exception, "graph_place");
+  PyObject *phase = place == nullptr ? nullptr : PyObject_GetAttrString(place, "phase");
+  const bool refused = phase != nullptr && PyUnicode_Check(phase) != 0 &&
+                       PyUnicode_CompareWithASCIIString(phase, "extract") == 0;
+  Py_XDECREF(place);
+  Py_XDECREF(phase);
+  PyErr_Clear();
+  if (!refused) PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(exception)), exception);
+  Py_DECREF(exception);
+  return refused;
+}
+
+PyObject *enter(PyObject *object, PyObject *const *arguments, size_t flags, PyObject *names) {
+  auto *self = reinterpret_cast<Entry *>(object);
+  const bool by_position = names == nullptr || PyTuple_GET_SIZE(names) == 0;
+  if (by_position &&
+      PyVectorcall_NARGS(flags) == reinterpret_cast<Graph *>(self->graph)->n_inputs) {
+    PyObject *result = call(self->graph, arguments, flags, nullptr);
+    if (result != nullptr || !argument_refused()) return result;
+  }
+  return PyObject_Vectorcall(self->otherwise, arguments, flags, names);
+}
+
+PyObject *entry_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = {"graph", "otherwise", nullptr};
+  PyObject *graph, *otherwise;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O:Entry", const_cast<char **>(names),
+                                   graph_type, &graph, &otherwise)) {
+    return nullptr;
+  }
+  auto *self = reinterpret_cast<Entry *>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = enter;
+  self->graph = Py_NewRef(graph);
+  self->otherwise = Py_NewRef(otherwise);
+  return reinterpret_cast<PyObject *>(self);
+}
+
+int entry_traverse(PyObject *object, visitproc visit, void *arg) {
+  auto *self = reinterpret_cast<Entry *>(object);
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->graph);
+  Py_VISIT(self->otherwise);
+  return 0;
+}
+
+// The graph stays: it has no reference back.
+int entry_clear(PyObject *object) {
+  auto *self = reinterpret_cast<Entry *>(object);
+  Py_SETREF(self->otherwise, Py_NewRef(Py_None));
+  return 0;
+}
+
+void entry_dealloc(PyObject *object) {
+  auto *self = reinterpret_cast<Entry *>(object);
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject_GC_UnTrack(object);
+  Py_DECREF(self->graph);
+  Py_DECREF(self->otherwise);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyMemberDef entry_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Entry, vectorcall), READONLY, nullptr},
+    {"graph", T_OBJECT, offsetof(Entry, graph), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot entry_slots[] = {
+    {Py_tp_doc, const_cast<char *>("Entry(graph, otherwise)\n--\n\n"
+                                   "Calls the graph, and otherwise(...) with the same arguments "
+                                   "where they are not its own.")},
+    {Py_tp_new, reinterpret_cast<void *>(entry_new)},
+    {Py_tp_call, reinterpret_cast<void *>(PyVectorcall_Call)},
+    {Py_tp_traverse, reinterpret_cast<void *>(entry_traverse)},
+    {Py_tp_clear, reinterpret_cast<void *>(entry_clear)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(entry_dealloc)},
+    {Py_tp_members, entry_members},
+    {0, nullptr},
+};
+
+PyType_Spec entry_spec = {"pytorch_bridge.extension.Entry", sizeof(Entry), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                          entry_slots};
+
+// The type of a spec in the module, or nullptr with an exception set.
+PyTypeObject *add_type(PyObject *module, const char *name, PyType_Spec *spec) {
+  PyObject *type = PyType_FromSpec(spec);
+  if (type == nullptr || PyModule_AddObjectRef(module, name, type) != 0) {
+    Py_XDECREF(type);
+    return nullptr;
+  }
+  return reinterpret_cast<PyTypeObject *>(type);
+}
 
 }  // namespace
 
 bool add_graphs(PyObject *module) {
-  PyObject *type = PyType_FromSpec(&spec);
-  if (type == nullptr) return false;
-  const bool added = PyModule_AddObjectRef(module, "Graph", type) == 0;
-  Py_DECREF(type);
-  return added;
+  graph_type = add_type(module, "Graph", &graph_spec);  // for good, as the module
+  PyTypeObject *entry = graph_type == nullptr ? nullptr : add_type(module, "Entry", &entry_spec);
+  Py_XDECREF(entry);
+  return entry != nullptr;
 }
 
 }  // namespace pytorch_bridge

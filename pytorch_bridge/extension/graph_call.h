@@ -7,7 +7,7 @@ namespace pytorch_bridge {
 
 extern const pb_python tensor_objects;
 
-// Adds Graph to the module. False with a Python exception set on failure.
+// Adds Graph and Entry to the module. False with a Python exception set on failure.
 bool add_graphs(PyObject *module);
 
 }  // namespace pytorch_bridge
