@@ -82,6 +82,12 @@ class Counter(nn.Module):
         return x * self.calls
 
 
+class Accumulate(nn.Module):
+    def forward(self, total, x):
+        total.add_(x)
+        return total * 2
+
+
 def plain_function():
     x, w = tensor(None, 3, name="x"), tensor(3, 2, name="w")
     return [x, w], ops.softmax(ops.mm(x, w), -1)
@@ -220,6 +226,7 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     )
     export_go(program, root / "heads")
     export_go(exported(Counter(), torch.ones(2)), root / "counter")
+    export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
     export_go(plain_function(), root / "plain")
     export_go(kinds(), root / "kinds", example=KINDS_EXAMPLE)
     export_go(names(), root / "names")
@@ -333,6 +340,7 @@ PACKAGES = [
         "mlp",
         "heads",
         "counter",
+        "accumulate",
         "plain",
         "kinds",
         "names",
@@ -390,6 +398,21 @@ def test_golden_values_are_those_of_the_module(module, zoo, name):
         results = zoo[name].module()(values["in.0"])
     for i, result in enumerate(_pytree.tree_leaves(results)):
         assert torch.equal(result, values[f"out.{i}"])
+
+
+def test_golden_values_have_what_a_call_writes(module):
+    from safetensors.torch import load_file
+
+    counted = load_file(module / "counter/testdata/golden.safetensors")
+    assert counted["after.0"].item() == 1
+    summed = load_file(module / "accumulate/testdata/golden.safetensors")
+    assert torch.equal(summed["after.0"], summed["in.0"] + summed["in.1"])
+    for name, checked in (
+        ("counter", 'net.Weights()["calls"]'),
+        ("accumulate", 'golden.Tensor("in.0")'),
+    ):
+        test = (module / name / "golden_test.go").read_text()
+        assert f'golden.Check("after.0", {checked})' in test
 
 
 # In Python

@@ -141,6 +141,7 @@ def _golden(package: Package, made: Source, given: Sequence[Any] | None) -> dict
     given = made.example if given is None else given
     values = golden.example(made.inputs, given)
     results = golden.expected(made.run, values, random=given is None)
+    results, after = results[: len(made.outputs)], results[len(made.outputs) :]
     crossings = package.functions[0].c
     tensors: dict[str, Any] = {}
     pairs: list[tuple[str, Crossing, Any]] = [
@@ -152,11 +153,12 @@ def _golden(package: Package, made: Source, given: Sequence[Any] | None) -> dict
     ]
     for name, crossing, value in pairs:
         tensors |= golden.stored(name, crossing, value)
+    tensors |= {f"after.{i}": t for i, t in enumerate(after)}
     if package.train is not None:
         tensors |= package.train(values, results)
     return {
         golden.FILE: golden.contents(tensors),
-        "golden_test.go": _formatted(go_file.test_file(package)),
+        "golden_test.go": _formatted(go_file.test_file(package, made.written)),
     }
 
 

@@ -433,8 +433,9 @@ def doc_file(package: Package) -> str:
     return f"{GENERATED}\n{_comment(chr(10).join(text))}\npackage {package.name}\n"
 
 
-def test_file(package: Package) -> str:
-    """golden_test.go: the first function against the golden values."""
+def test_file(package: Package, written: Sequence[str | int]) -> str:
+    """golden_test.go: the first function against the golden values. `written` are the weights, by
+    name, and the inputs, by number, that a call writes into."""
     f = package.functions[0]
     crossings = f.takes
     reads = [golden.read(f"in.{i}", c) for i, c in enumerate(crossings)]
@@ -458,6 +459,9 @@ def test_file(package: Package) -> str:
         lines.append(f"{', '.join(names)} := {target}")
     for i, (leaf, c) in enumerate(zip(f.results.leaves, f.c.gives, strict=True)):
         lines += golden.compared(f"out.{i}", c, leaf)
+    for i, w in enumerate(written):
+        x = f"net.Weights()[{go_names.quoted(w)}]" if isinstance(w, str) else reads[w]
+        lines.append(f'golden.Check("after.{i}", {x})')
     body = (
         f"// What Go computes is what Python computed.\nfunc TestGolden(t *testing.T) {{\n"
         f"{_indented(lines)}\n}}"

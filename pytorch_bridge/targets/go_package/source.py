@@ -27,11 +27,15 @@ class Source:
     weights: Mapping[str, Constant] = field(default_factory=dict)
     state: dict[str, Variable] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)  # of the state
-    hidden: list[Variable] = field(default_factory=list)
-    mutable: list[Variable] = field(default_factory=list)
+    hidden: list[Variable] = field(default_factory=list)  # what `written` becomes
+    written: list[str | int] = field(default_factory=list)  # names of state, numbers of inputs
     example: Sequence[Any] | None = None
     made: FunctionGraph | None = None  # where it has been compiled already
     call: Callable[..., list[Any]] | None = None
+
+    @property
+    def mutable(self) -> list[Variable]:
+        return [self.state[w] if isinstance(w, str) else self.inputs[w] for w in self.written]
 
     def fgraph(self) -> FunctionGraph:
         """The graph as it is compiled."""
@@ -43,7 +47,7 @@ class Source:
         return prepared(ins, [*self.outputs, *self.hidden], self.mutable, passes)
 
     def run(self, *values: Any) -> list[Any]:
-        """What Python computes for these inputs: the outputs."""
+        """What Python computes for these inputs: the outputs, and what has been written."""
         if self.call is not None:
             return self.call(*values)
         compiled = function(
@@ -53,7 +57,7 @@ class Source:
             name=self.title,
         )
         state = [self.values[n].clone() for n in self.state]
-        return list(compiled(*values, *state))[: len(self.outputs)]
+        return list(compiled(*values, *state))
 
 
 def source(graph: Any, example: Sequence[Any] | None) -> Source:
@@ -142,14 +146,11 @@ def _model(model: Any) -> Source:
 
     inputs = list(model.inputs)
     names = _names(inputs)
-    hidden, mutable = [], []
     state = dict(model.state)
-    for name, new in model.updates.items():
-        hidden.append(ops.copy_(state[name], new))
-        mutable.append(state[name])
-    for i, new in model.mutations.items():
-        hidden.append(ops.copy_(inputs[i], new))
-        mutable.append(inputs[i])
+    hidden = [
+        *(ops.copy_(state[n], new) for n, new in model.updates.items()),
+        *(ops.copy_(inputs[i], new) for i, new in model.mutations.items()),
+    ]
     return Source(
         f"is the model {model.name}.",
         inputs,
@@ -160,6 +161,6 @@ def _model(model: Any) -> Source:
         state=state,
         values=dict(model.state_values),
         hidden=hidden,
-        mutable=mutable,
+        written=[*model.updates, *model.mutations],
         example=model.example,
     )
