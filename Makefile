@@ -67,14 +67,25 @@ test-torch: ## build for another torch and run the smoke tests: make test-torch 
 # The packages whose tests start no Python, which has leaks of its own.
 WITHOUT_PYTHON = ./gotorch $(patsubst %,./gotorch/%/...,data nn optim train)
 
-# Go keeps pointers where the leak detector does not look; what C loses is found by the C programs.
-test-address: setup ## the C and Go tests under the address sanitizer; takes some minutes
-	@GOTORCH_BUILD_DIR=build/address $(BRIDGE) build --sanitize address
-	@GOTORCH_BUILD_DIR=build/address ASAN_OPTIONS=allocator_may_return_null=1 \
+# Python and Go keep pointers where the leak detector does not look; what C loses is found by the C
+# programs. libstdc++ is in front too, because the sanitizer looks for its functions at the start.
+ADDRESS := build/address
+IN_ADDRESS = export GOTORCH_BUILD_DIR=$(ADDRESS); $(IN_ENV)
+runtime_of = $$($${CXX:-g++} -print-file-name=$(1))
+PRELOAD = LD_PRELOAD=$(call runtime_of,libasan.so):$(call runtime_of,libstdc++.so.6) \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
+
+test-address: setup ## the C, Go and graph tests under the address sanitizer; takes a quarter of an hour
+	@GOTORCH_BUILD_DIR=$(ADDRESS) $(BRIDGE) build --sanitize address
+	@GOTORCH_BUILD_DIR=$(ADDRESS) ASAN_OPTIONS=allocator_may_return_null=1 \
 	  $(PY) -m pytest tests/test_c_abi.py tests/test_callbacks.py -k facts
-	@export GOTORCH_BUILD_DIR=build/address; $(GO) test -short -skip 'TestReleaseCachedMemory' -exec \
-	  "env LD_PRELOAD=$$($${CXX:-g++} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0" \
+	@$(IN_ADDRESS) $(PRELOAD) $(PY) -m pytest tests/graph/test_fusion.py \
+	  tests/graph/test_c_linker.py tests/graph/test_native_c.py tests/graph/test_exported.py
+	@$(IN_ADDRESS) go test -short -skip 'TestReleaseCachedMemory' -exec "env $(PRELOAD)" \
 	  $(WITHOUT_PYTHON)
+	@GOTORCH_BUILD_DIR=$(ADDRESS) $(PY) -m pytest \
+	  --basetemp=$(ADDRESS)/exported tests/graph/test_export_go.py -k gofmt
+	@$(IN_ADDRESS) cd $(ADDRESS)/exported/export0 && go test -exec "env $(PRELOAD)" ./...
 
 lint: $(LINTS) ## format and static checks
 

@@ -168,7 +168,7 @@ class Build:
         linked = self._link(units)
         _write(
             self.settings.out / "lib/pkgconfig/cgotorch.pc",
-            pkgconfig(self.settings.library.parent, self.settings.torch.version),
+            pkgconfig(self.settings),
         )
         if (SOURCES.parent / "gotorch").is_dir():
             _write(SOURCES.parent / "gotorch/headers_gen.h", _headers_for_go())
@@ -352,21 +352,23 @@ class _Progress:
             print("\r\033[K", end="", flush=True)
 
 
-def pkgconfig(lib: Path, torch_version: str) -> str:
-    """The text of cgotorch.pc for a library in `lib`."""
+def pkgconfig(settings: Settings) -> str:
+    """The text of cgotorch.pc for a library."""
 
     def quoted(path: Path) -> str:
         return str(path).replace("\\", "\\\\").replace(" ", "\\ ")
 
+    version = settings.torch.version
+    sanitized = f" -fsanitize={settings.sanitize}" if settings.sanitize else ""
     return f"""\
 includedir={quoted(SOURCES)}
-libdir={quoted(lib)}
+libdir={quoted(settings.library.parent)}
 
 Name: cgotorch
-Description: PyTorch's native functions in C, for torch {torch_version}
-Version: {torch_version.partition("+")[0]}
-Cflags: -I${{includedir}}
-Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}
+Description: PyTorch's native functions in C, for torch {version}
+Version: {version.partition("+")[0]}
+Cflags: -I${{includedir}}{sanitized}
+Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}{sanitized}
 """
 
 
@@ -384,8 +386,9 @@ def default_jobs() -> int:
     return max(1, min(cores, int(available[1]) * 1024 // _BYTES_PER_JOB))
 
 
-def _sanitizer_of(out: Path) -> str | None:
-    """The sanitizer that a folder is for: once one has been asked for, it stays."""
+def sanitizer_of(out: Path) -> str | None:
+    """The sanitizer that a folder is for: once one has been asked for, it stays, and what is made
+    for the library there is built with it too."""
     try:
         return json.loads((out / "lib/cgotorch.json").read_text())["sanitize"]
     except (OSError, ValueError, KeyError):
@@ -404,7 +407,7 @@ def main(
     if sanitize and out.name != sanitize:
         out = out / sanitize  # run with GOTORCH_BUILD_DIR=build/address and LD_PRELOAD=libasan.so
     torch = toolchain.find_torch(torch_dir)
-    settings = Settings(torch, toolchain.find_compiler(), out, sanitize or _sanitizer_of(out))
+    settings = Settings(torch, toolchain.find_compiler(), out, sanitize or sanitizer_of(out))
     with locked(out / "build.lock", "build"):
         try:
             done = Build(settings, jobs or default_jobs(), verbose).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +29,7 @@ def c_program(library, tmp_path_factory) -> Callable[[str], Path]:
         out = tmp_path_factory.mktemp("c") / name
         lib = library.library.parent
         flags = ["-std=c99", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-        if sanitizer := json.loads(library.facts.read_text())["sanitize"]:
+        if sanitizer := build.sanitizer_of(library.out):
             flags += [f"-fsanitize={sanitizer}"]
         source = ROOT / "cgotorch/test" / f"{name}.c"
         flags += [f"-I{ROOT / 'cgotorch'}", str(source), "-o", str(out)]

@@ -44,7 +44,7 @@ class Settings(build.Settings):
         flags += ["-lcgotorch", "-ltorch_python", "-ltorch_cpu", "-lc10"]
         # Whoever imports it has loaded torch; libcgotorch.so lies beside it.
         flags += ["-Wl,-rpath,$ORIGIN", f"-Wl,-rpath,{self.torch.lib}", "-Wl,--disable-new-dtags"]
-        return flags
+        return [*flags, f"-fsanitize={self.sanitize}"] if self.sanitize else flags
 
 
 class Build(build.Build):
@@ -79,7 +79,7 @@ def ensure() -> Path:
         return library(out)
     if not (out / "lib/libcgotorch.so").exists():
         raise Missing(f"{out / 'lib/libcgotorch.so'} is not built.", "make build")
-    settings = Settings(torch, toolchain.find_compiler(), out)
+    settings = Settings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
     with contextlib.redirect_stdout(sys.stderr), locked(out / "extension.lock", "build"):
         if not _current(out, torch):  # by whoever held the lock
             print("pytorch_bridge: compiling the Python extension, once ...", flush=True)

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import toolchain
+from ..build import sanitizer_of
 from ..errors import CompileError
 
 HEADERS = Path(__file__).parents[1] / "extension"  # where pb_graph.h is
@@ -52,6 +54,8 @@ class Compiler:
         standard = "-std=c++20" if self.cplusplus else "-std=c99"
         # Products and sums are rounded one by one, as ATen rounds them.
         flags = [standard, "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]
+        if sanitizer := sanitizer_of(toolchain.build_dir()):
+            flags += [f"-fsanitize={sanitizer}", "-g"]
         # A function that is not declared would be taken to return an int, and half a pointer.
         return flags if self.cplusplus else [*flags, "-Werror=implicit-function-declaration"]
 

@@ -661,6 +661,9 @@ def test_files_of_the_user_are_never_taken_for_generated_ones(tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", interrupted)
         (target / "testdata/golden.safetensors").unlink()
+        folder.write(target, generated)  # in one step of the system
+        patch.setattr(folder, "_exchange", lambda a, b: False)
+        (target / "testdata/golden.safetensors").unlink()
         with pytest.raises(KeyboardInterrupt):
             folder.write(target, generated)
     assert {p.name for p in target.iterdir()} == mine | {"doc.go"}

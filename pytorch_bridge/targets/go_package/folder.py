@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -96,6 +97,8 @@ def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[s
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    if folder.exists() and _exchange(new, folder):
+        return
     if folder.exists():
         try:
             folder.rename(before)
@@ -106,6 +109,14 @@ def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[s
             raise
     else:
         new.rename(folder)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Makes each of two folders the other, in one step that no signal can come between. False where
+    the system has no such step."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    return renameat2 is not None and not renameat2(here, bytes(a), here, bytes(b), exchange)
 
 
 def _link(source: str, target: str) -> str:
