@@ -1,4 +1,8 @@
 // loops.cc: see loops.h.
+
+// GCC sees one in torch's SmallVector, which the iterator below brings along.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/from_blob.h>
@@ -13,9 +17,6 @@
 #include <cstring>
 
 #include "internal.h"
-
-// GCC sees one in torch's SmallVector, which the iterator below brings along.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 namespace cgotorch {
 namespace {
