@@ -85,7 +85,7 @@ test-address: setup ## the C, Go and graph tests under the address sanitizer; ta
 	  $(WITHOUT_PYTHON)
 	@$(PY) -m pytest --basetemp=$(ADDRESS)/exported tests/graph/test_export_go.py -k gofmt
 	@$(IN_ADDRESS) cd $(ADDRESS)/exported/export0 && CGO_CFLAGS='-O1 -g -fsanitize=address' \
-	  CGO_LDFLAGS=-fsanitize=address go test -exec "env $(PRELOAD)" ./...
+	  CGO_LDFLAGS="$$CGO_LDFLAGS -fsanitize=address" go test -exec "env $(PRELOAD)" ./...
 
 lint: $(LINTS) ## format and static checks
 

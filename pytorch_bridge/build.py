@@ -168,7 +168,7 @@ class Build:
         linked = self._link(units)
         _write(
             self.settings.out / "lib/pkgconfig/cgotorch.pc",
-            pkgconfig(self.settings),
+            pkgconfig(self.settings.library.parent, self.settings.torch.version),
         )
         if (SOURCES.parent / "gotorch").is_dir():
             _write(SOURCES.parent / "gotorch/headers_gen.h", _headers_for_go())
@@ -352,23 +352,21 @@ class _Progress:
             print("\r\033[K", end="", flush=True)
 
 
-def pkgconfig(settings: Settings) -> str:
-    """The text of cgotorch.pc for a library."""
+def pkgconfig(lib: Path, torch_version: str) -> str:
+    """The text of cgotorch.pc for a library in `lib`."""
 
     def quoted(path: Path) -> str:
         return str(path).replace("\\", "\\\\").replace(" ", "\\ ")
 
-    version = settings.torch.version
-    sanitized = f" -fsanitize={settings.sanitize}" if settings.sanitize else ""
     return f"""\
 includedir={quoted(SOURCES)}
-libdir={quoted(settings.library.parent)}
+libdir={quoted(lib)}
 
 Name: cgotorch
-Description: PyTorch's native functions in C, for torch {version}
-Version: {version.partition("+")[0]}
-Cflags: -I${{includedir}}{sanitized}
-Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}{sanitized}
+Description: PyTorch's native functions in C, for torch {torch_version}
+Version: {torch_version.partition("+")[0]}
+Cflags: -I${{includedir}}
+Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}
 """
 
 
