@@ -362,6 +362,8 @@ class TrainingStep:
         try:
             kept = checkpoint["optimizer_state_dict"]
             steps = operator.index(kept["step"])
+            if steps < 0:
+                raise TypeError(f"step is {steps}")
             dicts = [
                 (checkpoint["model_state_dict"], self.state_dict()),
                 (kept["state"], self.state),
@@ -384,9 +386,12 @@ class TrainingStep:
 
 
 def _paired(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    """The tensors of the same names. BridgeValueError where names, shapes or dtypes differ."""
+    """The tensors of the same names. BridgeValueError where they are not alike."""
     for n in [*old, *new]:
-        a, b = (f"{d[n].dtype}{list(d[n].shape)}" if n in d else "none" for d in (new, old))
+        a, b = (
+            f"{d[n].dtype}{list(d[n].shape)} ({d[n].layout})" if n in d else "none"
+            for d in (new, old)
+        )
         if a != b:
             raise BridgeValueError(f"load_checkpoint: {n} is {a}, where this step has {b}")
     return [(new[n], t) for n, t in old.items()]

@@ -125,6 +125,9 @@ func (spec Weight) check(t gotorch.Tensor) error {
 	if got := t.Shape(); !slices.Equal(got, spec.Shape) || t.DType() != spec.DType {
 		return fmt.Errorf("%s is %v%v, where the package needs %v%v", spec.Name, t.DType(), got, spec.DType, spec.Shape)
 	}
+	if layout := t.Layout(); layout != gotorch.Strided {
+		return fmt.Errorf("%s has layout %v, where the package needs a dense tensor", spec.Name, layout)
+	}
 	return nil
 }
 

@@ -263,6 +263,10 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
             for x, t in list(zip(xs, ts, strict=True))[:5]:
                 step(x, t, lr=0.05)
             torch.save(step.checkpoint(), root / f"{name}_python.pt")
+    unfit = step.checkpoint()
+    weight = unfit["model_state_dict"]["lin.weight"]
+    unfit["model_state_dict"]["lin.weight"] = weight.to_sparse()
+    torch.save(unfit, root / "sparse.pt")
 
     (root / "go.mod").write_text(
         "module example.org/export\n\ngo 1.26.0\n\nrequire gotorch.dev v0.0.0\n\n"
@@ -462,17 +466,20 @@ def test_checkpoints_that_do_not_fit():
     step(torch.ones(2, 3), torch.tensor([0, 1]), lr=0.1)
     before = copy.deepcopy(step.checkpoint())
     more = {**before["model_state_dict"], "more": torch.ones(1)}
+    sparse = {**before["model_state_dict"], "weight": torch.ones(2, 3).to_sparse()}
     less = {"step": 1, "state": {"exp_avg.weight": torch.ones(3, 2)}}
     for bad, text in (
         ({}, "takes what checkpoint"),
         ({**before, "optimizer_state_dict": [1]}, "takes what checkpoint"),
+        ({**before, "optimizer_state_dict": {"step": -1, "state": {}}}, "step is -1"),
+        ({**before, "model_state_dict": sparse}, "torch.sparse_coo., where this"),
         (
             {**before, "model_state_dict": more},
-            "more is torch.float32.1., where this step has none",
+            r"more is torch.float32\[1\] .*, where this step has none",
         ),
         (
             {**before, "optimizer_state_dict": less},
-            r"exp_avg.weight is torch.float32\[3, 2\], where",
+            r"exp_avg.weight is torch.float32\[3, 2\] .*, where",
         ),
     ):
         with pytest.raises(BridgeValueError, match=text):
