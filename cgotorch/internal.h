@@ -115,11 +115,21 @@ class BelowAutograd {
  public:
   explicit BelowAutograd(bool unrecorded, c10::DispatchKeySet keys =
                                               c10::autograd_dispatch_keyset_with_ADInplaceOrView) {
-    if (unrecorded) exclude_.emplace(keys);
+    if (!unrecorded) return;
+    // What ExcludeDispatchKeyGuard does, without its calls.
+    keys_ = &c10::impl::raw_local_dispatch_key_set;
+    excluded_ = keys_->excluded();
+    keys_->set_excluded(excluded_ | keys);
   }
+  ~BelowAutograd() {
+    if (keys_ != nullptr) keys_->set_excluded(excluded_);
+  }
+  BelowAutograd(const BelowAutograd &) = delete;
+  BelowAutograd &operator=(const BelowAutograd &) = delete;
 
  private:
-  std::optional<c10::impl::ExcludeDispatchKeyGuard> exclude_;
+  c10::impl::PODLocalDispatchKeySet *keys_ = nullptr;
+  c10::DispatchKeySet excluded_;
 };
 
 // Inputs ---------------------------------------------------------------------------------------
