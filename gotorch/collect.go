@@ -17,17 +17,16 @@ import (
 // When the collector is started.
 //
 // The footprint is what tensors take: the native bytes that are alive, which the allocator counts,
-// and some hundred for each handle (its TensorImpl, StorageImpl and the like: half of what they take,
-// because what was large loads the caches more). A collection starts when the footprint has grown by
-// a bound over the least that it was since the last one.
+// and some hundred for each handle (its TensorImpl, StorageImpl and the like). A collection starts
+// when the footprint has grown by a bound over the least that it was since the last one.
 //
 // Collections cost time; dead tensors that wait for one cost memory, and push living ones out of the
-// processor's caches. The bound is where both large and small tensors are made fastest: those of 1 MB
-// take longer with twice as much, for the caches' sake, and with half, for the collections'. A program
-// with more memory than that collects when the tensors' memory has doubled, or sooner where
-// collections take less than a twenty-fourth of the time.
+// processor's caches. The bound is where tensors of 1 MB are made fastest: they take longer with twice
+// as much, for the caches' sake, and with half, for the collections'; for tiny ones it makes little
+// difference. A program with more memory than that collects when the tensors' memory has doubled, or
+// sooner where collections take less than a twenty-fourth of the time.
 const (
-	handleBytes = 200
+	handleBytes = 400
 	leastBound  = 32 << 20
 	timeShare   = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
