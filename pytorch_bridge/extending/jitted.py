@@ -78,8 +78,7 @@ class Specialization:
         if registry.changes != self.version:
             return False
         for i, contiguous in self.tensors:
-            a = args[i]
-            if a.requires_grad or a.is_contiguous() is not contiguous:
+            if args[i].is_contiguous() is not contiguous:
                 return False
         for i, cls, typed, t in self.others:
             a = args[i]
@@ -166,12 +165,10 @@ class Jit:
                     return result if last.rebuild is None else last.rebuild(result)
             except (AttributeError, TypeError, RuntimeError) as e:
                 if called:
-                    if (
-                        not isinstance(e, TypeError)
-                        or getattr(getattr(e, "graph_place", None), "phase", "") != "extract"
-                    ):
+                    if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
                         raise
-                    refused = e  # nothing has run
+                    # Nothing has run. A RuntimeError is that of a tensor that requires a gradient.
+                    refused = e if isinstance(e, TypeError) else None
         if kwargs or len(args) != self._n or self.constants:
             args = self._bind(args, kwargs)
         sizes = self.sizes_matter

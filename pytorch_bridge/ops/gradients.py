@@ -184,7 +184,7 @@ def _trace(node: Apply, given: tuple[bool, ...], need: tuple[bool, ...]) -> _Tra
     types = [v.type for v in node.inputs]
     symbolic = _is_open(types)
     for v in node.inputs:
-        if getattr(v.type, "kind", "int") != "int" and not isinstance(v.type, TensorType):
+        if getattr(v.type, "kind", "int") not in ("int", "float"):
             raise MissingMethodError(
                 f"{op} has no gradient where its argument {v} of type {v.type} is a variable"
             )
@@ -387,6 +387,7 @@ def _check_sizes(types: Sequence[Type], module: Any, ties: Mapping[tuple[int, in
 
     env = getattr(module, "shape_env", None)
     open_symbols = {}
+    floats: set[Any] = set()
     for i, (t, node) in enumerate(zip(types, placeholders(module.graph), strict=False)):
         value = node.meta.get("val")
         places = (
@@ -400,12 +401,19 @@ def _check_sizes(types: Sequence[Type], module: Any, ties: Mapping[tuple[int, in
             expression = getattr(getattr(size, "node", None), "expr", None)
             if env is not None and expression is not None:
                 expression = env.replace(expression)
-            if not isinstance(size, torch.SymInt) or not getattr(expression, "free_symbols", None):
+            symbols = getattr(expression, "free_symbols", None)
+            if not isinstance(size, (torch.SymInt, torch.SymFloat)) or not symbols:
                 raise _TooSpecial(
                     f"what is called depends on size {d} of input {i}; give it in the type"
+                    if isinstance(t, TensorType)
+                    else f"what is called depends on the number that input {i} is"
                 )
+            if isinstance(size, torch.SymFloat):
+                floats |= symbols
             open_symbols[expression] = (i, d)
     for guard in getattr(env, "guards", ()):
+        if floats & guard.expr.free_symbols:
+            raise _TooSpecial("what is called depends on the value of a number")
         sides: Sequence[Any] = getattr(guard.expr, "args", ())
         if (
             len(sides) == 2
@@ -481,18 +489,18 @@ def _record(
             )
             return outs, found
 
+        def traced_with(function: Callable[..., Any], values: Sequence[Any]) -> Any:
+            with _symbolic_floats(values) as numbers:
+                made = make_fx(function, tracing_mode=mode_name, _allow_non_fake_inputs=True)
+                return made(*numbers, *fills)
+
         with fx_config.patch(use_duck_shape=False):
-            module = make_fx(backward, tracing_mode=mode_name, _allow_non_fake_inputs=True)(
-                *example, *fills
-            )
-            traced = module
+            module = traced = traced_with(backward, example)
             if _mutates(module):
                 with torch.no_grad():
                     functional = torch.func.functionalize(module, remove="mutations")
                     plain = [v.detach() if isinstance(v, torch.Tensor) else v for v in example]
-                    module = make_fx(
-                        functional, tracing_mode=mode_name, _allow_non_fake_inputs=True
-                    )(*plain, *fills)
+                    module = traced_with(functional, plain)
     if mode_name == "real":
         _check_values(op, module)
     if mode_name == "symbolic":
@@ -508,6 +516,34 @@ def _record(
         [next(results) if w else None for w in need],
         module,
     )
+
+
+@contextlib.contextmanager
+def _symbolic_floats(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The values with symbols for floats, where make_fx has them for sizes and ints alone. Inside,
+    it traces with the mode that the symbols belong to."""
+    if not any(type(v) is float for v in values):
+        yield values
+        return
+    from torch._dynamo.source import ConstantSource
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+    env = ShapeEnv()
+
+    def symbol(i: int, value: float) -> Any:
+        source = ConstantSource(f"number{i}")
+        made = env.create_symbol(
+            value,
+            source,
+            DimDynamic.DYNAMIC,
+            positive=None,
+            do_not_specialize_zero_one=True,
+        )
+        return env.create_symfloatnode(made, hint=value, source=source)
+
+    with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):
+        yield [symbol(i, v) if type(v) is float else v for i, v in enumerate(values)]
 
 
 @contextlib.contextmanager

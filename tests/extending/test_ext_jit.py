@@ -1019,6 +1019,12 @@ def test_gradients_flow_through_tensor_arguments():
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     f(x, 3).backward()
     assert x.grad.tolist() == [6.0, 12.0]
+    assert f(x.detach(), 0.5) == 2.5
+    x.grad = None
+    f(x, 0.5).backward()  # as the call before, but for the gradient
+    assert x.grad.tolist() == [1.0, 2.0]
+    with torch.no_grad():
+        assert not f(x, 0.5).requires_grad
 
 
 def test_gradients_of_tensors_within_structs_are_refused(an_affine):

@@ -306,9 +306,39 @@ def test_a_number_input():
     f = function([x, n], grad(ops.narrow(x * x, 0, n, 1).sum(), x), mode="py")
     assert f(A, 1).tolist() == [0.0, 4.0]
     assert f(A, 0).tolist() == [2.0, 0.0]
-    r = schema_type("float")("r")
-    with pytest.raises(MissingMethodError, match="argument r of type float is a variable"):
-        grad((x * r).sum(), x)
+
+
+@pytest.mark.parametrize(
+    ("build", "eager"),
+    [
+        (lambda x, r: x * r * x, lambda x, r: x * r * x),
+        (lambda x, r: x / (r + 3), lambda x, r: x / (r + 3)),
+        (lambda x, r: (x + r) * x, lambda x, r: (x + r) * x),
+        (lambda x, r: ops.pow(ops.abs(x), r), lambda x, r: x.abs() ** r),
+        (lambda x, r: ops.clamp(x, r), lambda x, r: x.clamp(min=r)),
+        (lambda x, r: ops.leaky_relu(x, r), torch.nn.functional.leaky_relu),
+        (lambda x, r: ops.elu(x, r), torch.nn.functional.elu),
+        (lambda x, r: ops.addcmul(x, x, x, value=r), lambda x, r: x.addcmul(x, x, value=r)),
+    ],
+    ids=["mul", "div", "add", "pow", "clamp", "leaky_relu", "elu", "addcmul"],
+)
+def test_a_float_input_stays_open_in_the_gradient(build, eager):
+    x, r = vector("x"), schema_type("float")("r")
+    f = function([x, r], grad(build(x, r).sum(), x), mode="py")
+    for number in (2.5, 0.0, 1.0, -1.0):
+        leaf = torch.tensor([-2.0, -0.5, 0.5, 1.0, 3.0], requires_grad=True)
+        eager(leaf, number).sum().backward()
+        torch.testing.assert_close(f(leaf.detach(), number), leaf.grad)
+
+
+def test_numbers_that_choose_what_is_called_have_to_be_known():
+    x, r, s = vector("x"), schema_type("float")("r"), schema_type("Scalar")("s")
+    for cost, text in (
+        (ops.layer_norm(matrix(), [4], eps=r), "depends on the number that input 1 is"),
+        (x * s, "argument s of type Scalar is a variable"),
+    ):
+        with pytest.raises(MissingMethodError, match=text):
+            grad(cost.sum(), cost.owner.inputs[0])
 
 
 # A whole network, and autograd through a compiled function
