@@ -16,19 +16,22 @@ import (
 
 // When the collector is started.
 //
-// The footprint is what tensors take: the native bytes that are alive, which the allocator counts,
-// and some hundred for each handle (its TensorImpl, StorageImpl and the like). A collection starts
-// when the footprint has grown by a bound over the least that it was since the last one.
+// Two quantities are watched: the native bytes that are alive, which the allocator counts, and the
+// words with handles. A collection starts when one of them has grown by its bound over the least that
+// it was since the last one.
 //
 // Collections cost time; dead tensors that wait for one cost memory, and push living ones out of the
-// processor's caches. The bound is where tensors of 1 MB are made fastest: they take longer with twice
-// as much, for the caches' sake, and with half, for the collections'; for tiny ones it makes little
-// difference. A program with more memory than that collects when the tensors' memory has doubled, or
-// sooner where collections take less than a twenty-fourth of the time.
+// processor's caches. So the bounds are low: tensors of 1 MB take longer with twice as many bytes, for
+// the caches' sake, and with half, for the collections'; and a relu of four elements, whose handle
+// takes some hundred bytes, takes a twelfth longer with ten times as many words. Where collections
+// would take more than a twenty-fourth of the time, because a program has much else on its heap, the
+// bounds rise: to what is alive, so that tensors double before they are collected, or to words that do
+// not count beside such a program.
 const (
-	handleBytes = 400
-	leastBound  = 32 << 20
-	timeShare   = 24
+	leastBytes = 32 << 20
+	leastWords = 8 << 10
+	mostWords  = 160 << 10
+	timeShare  = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
 	// Others it leaves to run beside it.
 	patience = 2 * time.Millisecond
@@ -36,11 +39,27 @@ const (
 
 var pressure = (*C.struct_cgotorch_pressure)(C.cgotorch_pressure())
 
-var growth = struct {
-	words atomic.Int64 // that wait for the collector, with or without a live handle
-	base  atomic.Int64 // the least footprint since the last collection
-	limit atomic.Int64 // the footprint at which the next one starts
+// watched is a quantity that starts collections.
+type watched struct {
+	base  atomic.Int64 // the least that it was since the last collection
+	limit atomic.Int64 // where the next one starts
 	bound atomic.Int64 // the difference of the two
+}
+
+func (w *watched) rebase(now int64) {
+	w.base.Store(now)
+	w.limit.Store(now + w.bound.Load())
+}
+
+// adapt multiplies the bound within what is allowed.
+func (w *watched) adapt(factor float64, least, most int64) {
+	bound := int64(float64(w.bound.Load()) * factor)
+	w.bound.Store(max(min(bound, most), least))
+}
+
+var growth = struct {
+	made         atomic.Int64 // words that wait for the collector, with or without a live handle
+	bytes, words watched
 
 	running atomic.Bool
 	sync.Mutex
@@ -49,38 +68,38 @@ var growth = struct {
 }{}
 
 func init() {
-	growth.bound.Store(leastBound)
-	rebase(0)
+	growth.bytes.bound.Store(leastBytes)
+	growth.words.bound.Store(leastWords)
+	growth.bytes.rebase(0)
+	growth.words.rebase(0)
 }
 
-func footprint(words int64) int64 {
-	return atomic.LoadInt64((*int64)(unsafe.Pointer(&pressure.live))) + handleBytes*words
-}
+func liveBytes() int64 { return atomic.LoadInt64((*int64)(unsafe.Pointer(&pressure.live))) }
 
 // wordsMade counts new words, and starts a collection if memory has grown enough.
 func wordsMade(n int64) {
-	now := footprint(growth.words.Add(n))
-	switch {
-	case now >= growth.limit.Load():
-		collectSoon(now)
-	case now < growth.base.Load():
-		rebase(now)
+	words, bytes := growth.made.Add(n), liveBytes()
+	if words >= growth.words.limit.Load() || bytes >= growth.bytes.limit.Load() {
+		collectSoon(words, bytes)
+	} else {
+		if words < growth.words.base.Load() {
+			growth.words.rebase(words)
+		}
+		if bytes < growth.bytes.base.Load() {
+			growth.bytes.rebase(bytes)
+		}
 	}
 	watchThreads()
 }
 
-func wordsFreed(n int64) { growth.words.Add(-n) }
-
-func rebase(now int64) {
-	growth.base.Store(now)
-	growth.limit.Store(now + growth.bound.Load())
-}
+func wordsFreed(n int64) { growth.made.Add(-n) }
 
 //go:noinline
-func collectSoon(now int64) {
+func collectSoon(words, bytes int64) {
 	if !growth.running.CompareAndSwap(false, true) {
 		// Another goroutine saw to it. Wait if memory grows faster than it is collected.
-		if now >= growth.limit.Load()+growth.bound.Load() {
+		if words >= growth.words.limit.Load()+growth.words.bound.Load() ||
+			bytes >= growth.bytes.limit.Load()+growth.bytes.bound.Load() {
 			growth.Lock()
 			//lint:ignore SA2001 the wait is the point
 			growth.Unlock()
@@ -110,15 +129,16 @@ func collect() {
 		growth.usual = min(took, growth.usual*21/20)
 	}
 
-	// Towards the bound that would have made this collection a timeShare-th of the time, but not at
+	// Towards the bounds that would have made this collection a timeShare-th of the time, but not at
 	// once: a single one says little.
-	wanted := timeShare * float64(growth.usual) / float64(max(1, start.Sub(growth.last)))
-	bound := float64(growth.bound.Load()) * min(2, max(0.5, wanted))
-	bound = max(min(bound, float64(growth.base.Load())), leastBound)
-	growth.bound.Store(int64(bound))
+	factor := timeShare * float64(growth.usual) / float64(max(1, start.Sub(growth.last)))
+	factor = min(2, max(0.5, factor))
+	growth.bytes.adapt(factor, leastBytes, growth.bytes.base.Load())
+	growth.words.adapt(factor, leastWords, max(mostWords, growth.words.base.Load()))
 
 	growth.last = time.Now()
-	rebase(footprint(growth.words.Load()))
+	growth.bytes.rebase(liveBytes())
+	growth.words.rebase(growth.made.Load())
 	growth.running.Store(false)
 	growth.Unlock()
 	runtime.Gosched() // to the finalisers

@@ -11,7 +11,7 @@ func Lent() int {
 }
 
 // Words returns how many words wait for the collector, with or without a live handle.
-func Words() int64 { return growth.words.Load() }
+func Words() int64 { return growth.made.Load() }
 
 // Causes returns how many panics of callbacks wait for the call that they end.
 func Causes() int {
