@@ -22,14 +22,14 @@ import (
 //
 // Collections cost time; dead tensors that wait for one cost memory, and push living ones out of the
 // processor's caches. So the bounds are low: tensors of 1 MB take longer with twice as many bytes, for
-// the caches' sake, and with half, for the collections'; and a relu of four elements, whose handle
-// takes some hundred bytes, takes a twelfth longer with ten times as many words. Where collections
-// would take more than a twenty-fourth of the time, because a program has much else on its heap, the
-// bounds rise: to what is alive, so that tensors double before they are collected, or to words that do
-// not count beside such a program.
+// the caches' sake, and with half, for the collections'. Words, whose tensors take some hundred bytes
+// besides, have the number that tiny ops are fastest with. Where collections would take more than a
+// twenty-fourth of the time, because a program has much else on its heap, the bounds rise: to what is
+// alive, so that tensors double before they are collected, or to words that do not count beside such a
+// program.
 const (
 	leastBytes = 32 << 20
-	leastWords = 8 << 10
+	leastWords = 80 << 10
 	mostWords  = 160 << 10
 	timeShare  = 24
 	// The goroutine that found the memory grown waits for collections that are shorter than this.
