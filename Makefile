@@ -6,13 +6,19 @@
 #   PYTHON=python3.12      the Python that makes .venv
 #   CXX=clang++            the C++ compiler
 #   ARGS='-k name'         more arguments for pytest
+#   DURATION=10m           how long make soak takes
+#   FUZZ_TIME=10m          for how long `make fuzz` runs each test
 
 .DEFAULT_GOAL := build
+SOAKS := soak-torture soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
-.PHONY: help setup build generate demo test test-torch test-address lint $(LINTS) format bench \
-	conformance doctor clean distclean
+.PHONY: help setup build generate demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench soak $(SOAKS) \
+	conformance zoo doctor clean distclean
 
-PYTHON ?= python3
+# A variable that is empty is as good as none, wherever it comes from.
+ifeq ($(strip $(PYTHON)),)
+override PYTHON := python3
+endif
 VENV := .venv
 PY := $(VENV)/bin/python
 BRIDGE := $(PY) -m pytorch_bridge
@@ -36,7 +42,8 @@ setup: ## .venv with torch and everything else that is needed
 
 # The check that what is committed is what the schema asks for runs when either has changed.
 GENERATOR := pytorch_bridge/generate.py \
-	$(wildcard $(foreach dir,schema types targets,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml))
+	$(wildcard $(foreach dir,schema types targets,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
+	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
 GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen* \
 	tests/conformance/harness/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup
@@ -55,8 +62,9 @@ demo: build ## train a small network on handwritten digits, save it, load it, pr
 	@build/bin/digits train
 	@build/bin/digits predict
 
+# Two processes: much of a test is one thread that waits for a compiler or a program.
 test: build ## every test, Python and Go
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadgroup)
 
 test-torch: ## build for another torch and run the smoke tests: make test-torch TORCH_VERSION=2.11.0
 	$(if $(TORCH_VERSION),,$(error say which: make test-torch TORCH_VERSION=2.11.0))
@@ -86,6 +94,32 @@ test-address: setup ## the C, Go and graph tests under the address sanitizer; ta
 	@$(PY) -m pytest --basetemp=$(ADDRESS)/exported tests/graph/test_export_go.py -k gofmt
 	@$(IN_ADDRESS) cd $(ADDRESS)/exported/export0 && CGO_CFLAGS='-O1 -g -fsanitize=address' \
 	  CGO_LDFLAGS="$$CGO_LDFLAGS -fsanitize=address" go test -exec "env $(PRELOAD)" ./...
+
+# A new test of this kind is a target in SOAKS that takes about DURATION: 90s, 10m, 1h.
+DURATION ?= 1h
+soak: $(SOAKS) ## what breaks only after long: tests at random for DURATION=1h
+
+soak-torture: build
+	@$(IN_ENV) SOAK='$(DURATION)' go test ./gotorch -run '^TestTorture$$' -v -count=1 -timeout=0
+
+# What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again.
+FUZZ_TIME ?= 1m
+fuzz: build ## look for files that the readers do not stand; each for FUZZ_TIME=1m
+	@$(IN_ENV) grep -ro --include='*_test.go' '^func Fuzz[A-Za-z]*' gotorch \
+	  | sed 's|/[^/]*:func | |' | while read -r folder test; do \
+	    echo "$$folder $$test"; \
+	    go test "./$$folder" -run '^$$' -fuzz "^$$test$$" -fuzztime $(FUZZ_TIME) || exit 1; \
+	  done
+
+# SEED begins where the last one ended, and the seeds of graphs that fail are printed.
+SEED ?= 10000
+soak-graphs: build
+	@$(PY) tests/graph/random_graphs.py '$(SEED):' '$(DURATION)'
+
+test-cuda: build ## what needs a GPU; where there is none it says so
+	@if $(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+	  GOTORCH_TEST_CUDA=1 $(PY) -m pytest tests/test_devices.py $(ARGS); \
+	else echo "make test-cuda: there is no GPU that PyTorch can use, so nothing was run"; fi
 
 lint: $(LINTS) ## format and static checks
 
@@ -122,6 +156,18 @@ bench: build ## measure against C++ and Python; writes docs/benchmarks.md
 
 conformance: build ## all of PyTorch's operator samples through Go; writes docs/conformance.md
 	@CONFORMANCE=full $(PY) -m pytest tests/conformance $(ARGS)
+
+# The libraries are installed beside the torch of .venv, which they find, so that none is replaced.
+ZOO := build/zoo/venv
+$(ZOO)/ready: | setup
+	@$(PY) -m venv --without-pip $(ZOO)
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  $$($(ZOO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth
+	@$(PY) -m pip --python $(ZOO)/bin/python install --quiet torchvision timm transformers
+	@touch $@
+
+zoo: build $(ZOO)/ready ## 280 models of torchvision, timm and transformers; takes hours, writes docs/models.md
+	@$(IN_ENV) $(ZOO)/bin/python -m pytorch_bridge.testing.zoo $(ARGS)
 
 doctor: ## what is installed, what is missing, what to type
 	@if [ -x $(PY) ]; then $(BRIDGE) doctor; else $(PYTHON) -m pytorch_bridge doctor; fi

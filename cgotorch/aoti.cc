@@ -76,17 +76,54 @@ bool ends_with(std::string_view s, std::string_view end) {
   return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
 }
 
+// A file that is opened once and read by place, by us and by libtorch's reader of archives: its
+// name may lead to another file by the time that it is opened again.
+class OpenFile : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit OpenFile(const std::string &path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    struct stat s;
+    const int failed = fd_ < 0 || fstat(fd_, &s) != 0 ? errno : S_ISREG(s.st_mode) ? 0 : EISDIR;
+    if (failed == 0) {
+      size_ = static_cast<size_t>(s.st_size);
+      return;
+    }
+    if (fd_ >= 0) close(fd_);
+    fail(failed == ENOENT   ? "FileNotFoundError"
+         : failed == EACCES ? "PermissionError"
+                            : "OSError",
+         "read " + path + ": " + std::strerror(failed));
+  }
+  OpenFile(const OpenFile &) = delete;
+  OpenFile &operator=(const OpenFile &) = delete;
+  ~OpenFile() override { close(fd_); }
+
+  size_t size() const override { return size_; }
+  size_t read(uint64_t offset, void *to, size_t n, const char * = "") const override {
+    size_t done = 0;
+    while (done < n) {
+      const ssize_t got = pread(fd_, static_cast<char *>(to) + done, std::min(n - done, kMaxRead),
+                                static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) break;
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+ private:
+  static constexpr size_t kMaxRead = 1 << 30;
+  int fd_;
+  size_t size_ = 0;
+};
+
 // The checksums of a zip archive's files by their names, which libtorch's reader of archives does
 // not look at. Nothing where the list of files, at the archive's end, is not there.
-std::optional<std::unordered_map<std::string, uint32_t>> read_checksums(const std::string &path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<uint64_t>(file.tellg());
+std::optional<std::unordered_map<std::string, uint32_t>> read_checksums(const OpenFile &file) {
+  const uint64_t size = file.size();
   const auto read = [&](uint64_t offset, uint64_t n) -> std::string {
     if (offset > size || n > size - offset) return "";
     std::string bytes(n, '\0');
-    file.seekg(static_cast<std::streamoff>(offset));
-    file.read(bytes.data(), static_cast<std::streamsize>(n));
-    return file ? bytes : "";
+    return file.read(offset, bytes.data(), n) == n ? bytes : "";
   };
   const auto number = [](const std::string &bytes, size_t at, size_t n) {
     uint64_t v = 0;
@@ -122,22 +159,22 @@ std::optional<std::unordered_map<std::string, uint32_t>> read_checksums(const st
 class Archive {
  public:
   Archive(const std::string &path, bool ignore_checksums) : path_(path) {
-    struct stat s;
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const int failed = fd < 0 || fstat(fd, &s) != 0 ? errno : S_ISREG(s.st_mode) ? 0 : EISDIR;
-    if (fd >= 0) close(fd);
-    if (failed != 0)
-      fail(failed == ENOENT   ? "FileNotFoundError"
-           : failed == EACCES ? "PermissionError"
-                              : "OSError",
-           "read " + path + ": " + std::strerror(failed));
+    const auto file = std::make_shared<OpenFile>(path);
     constexpr const char *kForeign = "is no AOTInductor package, or a truncated one";
     read(kForeign, [&] {
-      reader_.emplace(path);
+      reader_.emplace(file);
       records_ = reader_->getAllRecords();
     });
+    // Records may be packed, or lie upon each other: a small file could ask for much room.
+    uint64_t left = (uint64_t{16} << 20) + 256 * static_cast<uint64_t>(file->size());
+    for (const std::string &record : records_) {
+      const uint64_t n = reader_->getRecordSize(record);
+      if (n > left)
+        fail("ValueError", path + " " + kForeign + ": it unpacks to far more than it is long");
+      left -= n;
+    }
     if (ignore_checksums) return;
-    checksums_ = read_checksums(path);
+    checksums_ = read_checksums(*file);
     if (!checksums_) fail("ValueError", path + " " + kForeign);
   }
 

@@ -53,7 +53,8 @@ typedef struct {
  * package, or one that says nothing of its inputs, unless unchecked; KeyError where it has no model
  * of that name; RuntimeError where this machine lacks what the code needs: the processor, its
  * vector instructions, CUDA. The result is given to AOTIFree. */
-CGOTORCH_API const char *AOTILoad(const char *path, const AOTIOptions *options, AOTIModel *result);
+CGOTORCH_API const char *AOTILoad(const char *path, const AOTIOptions *options, AOTIModel *result)
+    CGOTORCH_SYMBOL(AOTILoad);
 
 /* Runs the model. Any number of threads may; those beyond num_runners wait. Inputs whose strides
  * are not those that the model was compiled for are copied. The results are an array of n_outputs
@@ -63,7 +64,7 @@ CGOTORCH_API const char *AOTILoad(const char *path, const AOTIOptions *options, 
  * layouts; RuntimeError where an input requires a gradient and grad mode is on, because the
  * compiled code computes none. */
 CGOTORCH_API const char *AOTIRun(AOTIModel m, const Tensor *inputs, int64_t n_inputs,
-                                 Tensor **results, int64_t *n_results);
+                                 Tensor **results, int64_t *n_results) CGOTORCH_SYMBOL(AOTIRun);
 
 /* Sets constants, which are the parameters and buffers, by their names in the model; the others
  * keep their values. The tensors are copied, from any device. A run that goes on meanwhile sees
@@ -72,14 +73,16 @@ CGOTORCH_API const char *AOTIRun(AOTIModel m, const Tensor *inputs, int64_t n_in
  * KeyError for a name that the model has not, and with all also where one of the model's is missing
  * here; TypeError for another dtype, ValueError for other sizes. */
 CGOTORCH_API const char *AOTISetConstants(AOTIModel m, const char *const *names,
-                                          const Tensor *tensors, int64_t n, bool all);
+                                          const Tensor *tensors, int64_t n, bool all)
+    CGOTORCH_SYMBOL(AOTISetConstants);
 /* Copies of the constants, in the order of AOTIInfo.constants, as an array for FreeTensors and
  * FreeArray; NULL for those that the package came without and that are not set. */
-CGOTORCH_API const char *AOTIConstants(AOTIModel m, Tensor **results, int64_t *n_results);
+CGOTORCH_API const char *AOTIConstants(AOTIModel m, Tensor **results, int64_t *n_results)
+    CGOTORCH_SYMBOL(AOTIConstants);
 
-CGOTORCH_API void AOTIGetInfo(AOTIModel m, AOTIInfo *info);
+CGOTORCH_API void AOTIGetInfo(AOTIModel m, AOTIInfo *info) CGOTORCH_SYMBOL(AOTIGetInfo);
 
 /* Not while another thread uses the model. Results of runs stay valid. */
-CGOTORCH_API void AOTIFree(AOTIModel m);
+CGOTORCH_API void AOTIFree(AOTIModel m) CGOTORCH_SYMBOL(AOTIFree);
 
 #endif

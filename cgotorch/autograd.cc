@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "internal.h"
-#include "late_cuda.h"
+#include "late_devices.h"
 
 namespace cgotorch {
 namespace {
@@ -409,8 +409,12 @@ class TracingEngine : public ag::Engine {
   // which passes of other threads may be using. The queues of devices they do not use yet.
   void devices_added() {
     initialize_device_threads_pool();  // does nothing where the threads have been started
-    const c10::impl::VirtualGuardImpl cuda(at::DeviceType::CUDA);
-    for (int i = static_cast<int>(device_ready_queues_.size()); i < cuda.deviceCount(); i++) {
+    // Devices of all types share them: number 0 is the first of each.
+    int devices = 0;
+    for_each_backend([&](at::DeviceType type) {
+      devices = std::max<int>(devices, c10::impl::VirtualGuardImpl(type).deviceCount());
+    });
+    for (int i = static_cast<int>(device_ready_queues_.size()); i < devices; i++) {
       const auto queue = std::make_shared<ag::ReadyQueue>();
       device_ready_queues_.push_back(queue);
       std::thread([this, i, queue] { thread_init(i, queue); }).detach();

@@ -24,7 +24,7 @@
  * receive a gradient. */
 CGOTORCH_API const char *Backward(const Tensor *tensors, int64_t n, const Tensor *grad_tensors,
                                   const bool *retain_graph, bool create_graph, const Tensor *inputs,
-                                  int64_t n_inputs);
+                                  int64_t n_inputs) CGOTORCH_SYMBOL(Backward);
 
 /* The gradients of outputs with respect to inputs, written to results[0..n_inputs), each owned by
  * the caller. grad_outputs as grad_tensors above. An input that no output depends on is an error,
@@ -32,16 +32,17 @@ CGOTORCH_API const char *Backward(const Tensor *tensors, int64_t n, const Tensor
 CGOTORCH_API const char *Grad(const Tensor *outputs, int64_t n_outputs, const Tensor *inputs,
                               int64_t n_inputs, const Tensor *grad_outputs,
                               const bool *retain_graph, bool create_graph, bool allow_unused,
-                              bool materialize_grads, Tensor *results);
+                              bool materialize_grads, Tensor *results) CGOTORCH_SYMBOL(Grad);
 
 /* t's gradient, NULL where there is none: a new handle to the one tensor, not a copy. */
-CGOTORCH_API const char *TensorGrad(Tensor t, Tensor *result);
+CGOTORCH_API const char *TensorGrad(Tensor t, Tensor *result) CGOTORCH_SYMBOL(TensorGrad);
 /* Makes grad t's gradient; NULL clears it. RuntimeError where shape, dtype, layout or device do not
  * fit t. */
-CGOTORCH_API const char *TensorSetGrad(Tensor t, Tensor grad);
+CGOTORCH_API const char *TensorSetGrad(Tensor t, Tensor grad) CGOTORCH_SYMBOL(TensorSetGrad);
 /* Only leaves can stop, and only floating point and complex tensors can start, requiring a
  * gradient: else RuntimeError. */
-CGOTORCH_API const char *TensorSetRequiresGrad(Tensor t, bool requires_grad);
+CGOTORCH_API const char *TensorSetRequiresGrad(Tensor t, bool requires_grad)
+    CGOTORCH_SYMBOL(TensorSetRequiresGrad);
 
 /* Hooks -------------------------------------------------------------------------------------- */
 
@@ -59,15 +60,17 @@ typedef const char *(*PostAccumulateGradHook)(void *data, Tensor leaf);
  * A hook stays when its handle is freed; hooks run in the order of their registration. handle may
  * be NULL. */
 CGOTORCH_API const char *RegisterHook(Tensor t, GradHook fn, void *data,
-                                      void (*release)(void *data), Hook *handle);
+                                      void (*release)(void *data), Hook *handle)
+    CGOTORCH_SYMBOL(RegisterHook);
 /* RuntimeError unless t is a leaf that requires grad. */
 CGOTORCH_API const char *RegisterPostAccumulateGradHook(Tensor t, PostAccumulateGradHook fn,
                                                         void *data, void (*release)(void *data),
-                                                        Hook *handle);
+                                                        Hook *handle)
+    CGOTORCH_SYMBOL(RegisterPostAccumulateGradHook);
 /* Takes the hook off its tensor. Removing twice, or after the tensor is gone, does nothing. A call
  * that is under way on another thread finishes; its data is released after that. */
-CGOTORCH_API void RemoveHook(Hook handle);
-CGOTORCH_API void FreeHook(Hook handle);
+CGOTORCH_API void RemoveHook(Hook handle) CGOTORCH_SYMBOL(RemoveHook);
+CGOTORCH_API void FreeHook(Hook handle) CGOTORCH_SYMBOL(FreeHook);
 
 /* Functions ---------------------------------------------------------------------------------- */
 
@@ -104,23 +107,27 @@ CGOTORCH_API const char *ApplyFunction(const Function *function, const Tensor *i
                                        int64_t n_inputs, const Tensor *outputs, int64_t n_outputs,
                                        const Tensor *saved, int64_t n_saved, const Tensor *dirty,
                                        int64_t n_dirty, const Tensor *non_differentiable,
-                                       int64_t n_non_differentiable, Tensor *results);
+                                       int64_t n_non_differentiable, Tensor *results)
+    CGOTORCH_SYMBOL(ApplyFunction);
 
 /* The number of tensors that were saved, whether or not they have been freed since. */
-CGOTORCH_API int64_t FunctionSavedCount(FunctionContext context);
+CGOTORCH_API int64_t FunctionSavedCount(FunctionContext context)
+    CGOTORCH_SYMBOL(FunctionSavedCount);
 /* The saved tensors, each owned by the caller. RuntimeError where one was changed in place since,
  * or where an earlier backward pass has freed them. */
-CGOTORCH_API const char *FunctionSavedTensors(FunctionContext context, Tensor *results);
+CGOTORCH_API const char *FunctionSavedTensors(FunctionContext context, Tensor *results)
+    CGOTORCH_SYMBOL(FunctionSavedTensors);
 /* Whether this backward pass uses the gradient of input i. */
-CGOTORCH_API bool FunctionNeedsInputGrad(FunctionContext context, int64_t i);
+CGOTORCH_API bool FunctionNeedsInputGrad(FunctionContext context, int64_t i)
+    CGOTORCH_SYMBOL(FunctionNeedsInputGrad);
 
 /* Anomaly detection -------------------------------------------------------------------------- */
 
 /* While it is on, the forward call of every node is recorded, an error in a backward pass warns
  * with the record of the node that failed, and, with check_nan, a backward that makes a NaN is an
  * error. Global to the process; slow. */
-CGOTORCH_API void SetAnomalyMode(bool enabled, bool check_nan);
-CGOTORCH_API void GetAnomalyMode(bool *enabled, bool *check_nan);
+CGOTORCH_API void SetAnomalyMode(bool enabled, bool check_nan) CGOTORCH_SYMBOL(SetAnomalyMode);
+CGOTORCH_API void GetAnomalyMode(bool *enabled, bool *check_nan) CGOTORCH_SYMBOL(GetAnomalyMode);
 
 /* cgotorch_run, with a text that says where in the caller's program the call stands: the nodes that
  * the call makes keep a copy while anomaly detection is on. */

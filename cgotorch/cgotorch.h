@@ -46,11 +46,14 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
-#define CGOTORCH_API __attribute__((visibility("default")))
-#else
-#define CGOTORCH_API
+/* MM in C is the symbol cgotorch_MM to the linker: a program may have an Add or a Max of its own,
+ * or be linked with a library that has. Functions whose names begin with cgotorch_ need no label.
+ */
+#if !defined(__GNUC__)
+#error "cgotorch.h names its symbols by __asm__ labels, as gcc and clang know them"
 #endif
+#define CGOTORCH_API __attribute__((visibility("default")))
+#define CGOTORCH_SYMBOL(name) __asm__("cgotorch_" #name)
 
 /* Types ------------------------------------------------------------------------------------- */
 
@@ -99,17 +102,17 @@ typedef struct {
 
 /* Memory ------------------------------------------------------------------------------------ */
 
-CGOTORCH_API void FreeString(const char *s);
-CGOTORCH_API void FreeTensor(Tensor t);
+CGOTORCH_API void FreeString(const char *s) CGOTORCH_SYMBOL(FreeString);
+CGOTORCH_API void FreeTensor(Tensor t) CGOTORCH_SYMBOL(FreeTensor);
 /* Frees n handles; NULLs are skipped. The array stays the caller's. */
-CGOTORCH_API void FreeTensors(const Tensor *t, int64_t n);
+CGOTORCH_API void FreeTensors(const Tensor *t, int64_t n) CGOTORCH_SYMBOL(FreeTensors);
 /* Frees an array that a function returned, not what is in it. */
-CGOTORCH_API void FreeArray(void *array);
-CGOTORCH_API void FreeGenerator(Generator g);
-CGOTORCH_API void FreeStorage(Storage s);
+CGOTORCH_API void FreeArray(void *array) CGOTORCH_SYMBOL(FreeArray);
+CGOTORCH_API void FreeGenerator(Generator g) CGOTORCH_SYMBOL(FreeGenerator);
+CGOTORCH_API void FreeStorage(Storage s) CGOTORCH_SYMBOL(FreeStorage);
 
 /* A second handle to the same tensor (not a view: the very same object). */
-CGOTORCH_API Tensor RetainTensor(Tensor t);
+CGOTORCH_API Tensor RetainTensor(Tensor t) CGOTORCH_SYMBOL(RetainTensor);
 
 #include "core.h"
 #include "ops_gen.h"

@@ -12,3 +12,4 @@
 #include "graph.h"
 #include "loops.h"
 #include "aoti.h"
+#include "device.h"

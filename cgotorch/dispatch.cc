@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "internal.h"
+#include "late_devices.h"
 
 namespace cgotorch {
 namespace {
@@ -518,6 +519,7 @@ const char *LoadOperatorLibrary(const char *path) {
     // them, so that one such library can use the symbols of another.
     if (dlopen(std::string(str(path, "path")).c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
       throw Failure{"OSError", dlerror()};
+    devices_added();  // it may bring a backend
   });
 }
 

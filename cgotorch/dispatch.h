@@ -49,13 +49,16 @@ typedef struct cgotorch_operator *Operator;
 
 /* name is "aten::add"; overload is "Tensor", "" for the default one. AttributeError where nothing
  * is registered under it; the message lists the overloads that there are. */
-CGOTORCH_API const char *FindOperator(const char *name, const char *overload, Operator *result);
+CGOTORCH_API const char *FindOperator(const char *name, const char *overload, Operator *result)
+    CGOTORCH_SYMBOL(FindOperator);
 /* "aten::mm(Tensor self, Tensor mat2) -> Tensor". Free with FreeString. */
-CGOTORCH_API const char *OperatorSchema(Operator op, const char **result);
+CGOTORCH_API const char *OperatorSchema(Operator op, const char **result)
+    CGOTORCH_SYMBOL(OperatorSchema);
 /* The number of arguments. */
-CGOTORCH_API int64_t OperatorArity(Operator op);
+CGOTORCH_API int64_t OperatorArity(Operator op) CGOTORCH_SYMBOL(OperatorArity);
 /* The place of an argument by its name; -1 where there is none. */
-CGOTORCH_API int64_t OperatorArgument(Operator op, const char *name);
+CGOTORCH_API int64_t OperatorArgument(Operator op, const char *name)
+    CGOTORCH_SYMBOL(OperatorArgument);
 
 /* Calls op. args holds n_values values, which make up n_args arguments (lists count once). names is
  * NULL, or has n_args entries: NULL for an argument by position, else its name; those by name come
@@ -66,18 +69,18 @@ CGOTORCH_API int64_t OperatorArgument(Operator op, const char *name);
  * the caller gives it to FreeValues. */
 CGOTORCH_API const char *CallOperator(Operator op, const Value *args, int64_t n_values,
                                       const char *const *names, int64_t n_args, Value **results,
-                                      int64_t *n_results);
+                                      int64_t *n_results) CGOTORCH_SYMBOL(CallOperator);
 /* Frees the array, its strings and its objects, and where handles is true also its tensors,
  * generators and storages. */
-CGOTORCH_API void FreeValues(Value *values, int64_t n, bool handles);
+CGOTORCH_API void FreeValues(Value *values, int64_t n, bool handles) CGOTORCH_SYMBOL(FreeValues);
 /* A second handle to the same object. */
-CGOTORCH_API Object RetainObject(Object object);
-CGOTORCH_API void FreeObject(Object object);
+CGOTORCH_API Object RetainObject(Object object) CGOTORCH_SYMBOL(RetainObject);
+CGOTORCH_API void FreeObject(Object object) CGOTORCH_SYMBOL(FreeObject);
 
 /* The schemas of all registered operators, sorted, one a line. Free with FreeString. */
-CGOTORCH_API const char *ListOperators(const char **result);
+CGOTORCH_API const char *ListOperators(const char **result) CGOTORCH_SYMBOL(ListOperators);
 
 /* Loads a shared library that registers operators. OSError where it cannot be loaded. */
-CGOTORCH_API const char *LoadOperatorLibrary(const char *path);
+CGOTORCH_API const char *LoadOperatorLibrary(const char *path) CGOTORCH_SYMBOL(LoadOperatorLibrary);
 
 #endif

@@ -4,11 +4,12 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <c10/core/GeneratorImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <mutex>
 
 #include "internal.h"
-#include "late_cuda.h"
+#include "late_devices.h"
 
 namespace cgotorch {
 namespace {
@@ -31,22 +32,41 @@ const char *locked(Generator &g, F &&f) noexcept {
   });
 }
 
-// The seed of the last ManualSeed that did not reach the GPUs.
-std::mutex pending_mutex;
-std::optional<uint64_t> pending;
+void set_seed(at::Generator g, uint64_t seed) {
+  const std::lock_guard<std::mutex> lock(g.mutex());
+  g.set_current_seed(seed);
+}
+
+// The seed of the last ManualSeed, and the types of devices that it has reached, by their numbers.
+struct Seeded {
+  std::mutex mutex;
+  std::optional<uint64_t> seed;
+  uint64_t types = 0;
+} seeded;
+
+// Seeds what it has not reached. at::manual_seed would ask about CUDA: before libtorch_cuda.so is
+// loaded the answer is no, for good. seeded is locked.
+void seed_others() {
+  for_each_backend([](at::DeviceType type) {
+    const uint64_t bit = uint64_t{1} << static_cast<int>(type);
+    if ((seeded.types & bit) != 0) return;
+    const at::DeviceIndex n = c10::impl::VirtualGuardImpl(type).deviceCount();
+    try {
+      for (at::DeviceIndex i = 0; i < n; i++)
+        set_seed(at::globalContext().defaultGenerator(at::Device(type, i)), *seeded.seed);
+    } catch (const c10::Error &) {
+      // There are backends that have no generators: they draw their numbers on the CPU.
+      if (type == at::kCUDA) throw;
+    }
+    seeded.types |= bit;
+  });
+}
 
 }  // namespace
 
 void seed_devices() {
-  const std::lock_guard<std::mutex> lock(pending_mutex);
-  if (!pending) return;
-  const at::DeviceIndex n = at::detail::getCUDAHooks().deviceCount();
-  for (at::DeviceIndex i = 0; i < n; i++) {
-    at::Generator g = at::globalContext().defaultGenerator(at::Device(at::kCUDA, i));
-    const std::lock_guard<std::mutex> own(g.mutex());
-    g.set_current_seed(*pending);
-  }
-  pending.reset();
+  const std::lock_guard<std::mutex> lock(seeded.mutex);
+  if (seeded.seed) seed_others();
 }
 
 }  // namespace cgotorch
@@ -57,15 +77,11 @@ extern "C" {
 
 const char *ManualSeed(uint64_t seed) {
   return guard([&] {
-    // at::manual_seed asks about CUDA. Before libtorch_cuda.so is loaded the answer is no, for
-    // good.
-    const std::lock_guard<std::mutex> lock(pending_mutex);
-    pending.reset();
-    if (CUDAIsLoaded()) return at::manual_seed(seed);
-    pending = seed;
-    at::Generator g = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard<std::mutex> own(g.mutex());
-    g.set_current_seed(seed);
+    const std::lock_guard<std::mutex> lock(seeded.mutex);
+    seeded.seed = seed;
+    seeded.types = 0;
+    set_seed(at::detail::getDefaultCPUGenerator(), seed);
+    seed_others();
   });
 }
 

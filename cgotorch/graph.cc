@@ -34,11 +34,20 @@ std::string dtype_name(at::ScalarType type) { return std::string(c10::getDtypeNa
   if (type.dtype >= 0) expected += " of dtype " + dtype_name(dtype(type.dtype));
   if (type.ndim >= 0) expected += " of shape " + shape(type.sizes, type.ndim);
   if (type.device_type >= 0) expected += " on " + device_name(type.device_type, type.device_index);
-  throw Failure{"TypeError",
-                expected + ", got one of dtype " + dtype_name(t.scalar_type()) +
-                    (strided ? " of shape " + shape(t.sizes().data(), t.dim()) : ", nested,") +
-                    " on " +
-                    device_name(static_cast<int32_t>(t.device().type()), t.device().index())};
+  std::string which;
+  if (strided && type.ndim == t.dim()) {
+    for (int32_t i = 0; i < type.ndim && which.empty(); i++) {
+      const int64_t wanted = type.sizes[i], size = t.size(i);
+      if (wanted >= 0 && wanted != size)
+        which = ": dimension " + std::to_string(i) + " must be " + std::to_string(wanted) +
+                ", got " + std::to_string(size);
+    }
+  }
+  throw Failure{
+      "TypeError",
+      expected + ", got one of dtype " + dtype_name(t.scalar_type()) +
+          (strided ? " of shape " + shape(t.sizes().data(), t.dim()) : ", nested,") + " on " +
+          device_name(static_cast<int32_t>(t.device().type()), t.device().index()) + which};
 }
 
 void force(c10::DispatchKeySet included, c10::DispatchKeySet excluded) {

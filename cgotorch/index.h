@@ -31,17 +31,18 @@ typedef struct {
 /* self[terms]. Integers, slices, IndexEllipsis and IndexNewAxis alone give a view of self; with any
  * other term the result is a copy. IndexError for an index out of range, too many terms, and masks
  * that do not fit. */
-CGOTORCH_API const char *GetItem(Tensor self, const IndexTerm *terms, int64_t n, Tensor *result);
+CGOTORCH_API const char *GetItem(Tensor self, const IndexTerm *terms, int64_t n, Tensor *result)
+    CGOTORCH_SYMBOL(GetItem);
 
 /* self[terms] = value: value is broadcast, and converted to self's dtype where no term is a tensor,
  * a list or a bool; with those the dtypes must match. With accumulate it is added, as often as an
  * element is named. */
 CGOTORCH_API const char *SetItem(Tensor self, const IndexTerm *terms, int64_t n, Tensor value,
-                                 bool accumulate);
+                                 bool accumulate) CGOTORCH_SYMBOL(SetItem);
 
 /* self[terms] = value for a number, which takes self's dtype. */
 CGOTORCH_API const char *SetItemScalar(Tensor self, const IndexTerm *terms, int64_t n, Scalar value,
-                                       bool accumulate);
+                                       bool accumulate) CGOTORCH_SYMBOL(SetItemScalar);
 
 /* GetItem for callers that use cgotorch_call: block is the reserved word and the result. */
 CGOTORCH_API const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,

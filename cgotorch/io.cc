@@ -3,21 +3,27 @@
 #include <ATen/ops/empty_ops.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <random>
 #include <unordered_set>
 
+#include "files.h"
 #include "internal.h"
 #include "safetensors.h"
 
@@ -73,6 +79,10 @@ class File {
   File(std::string path, int flags, mode_t mode = 0)
       : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, mode)) {
     if (fd_ < 0) throw_errno(path_, (flags & O_ACCMODE) == O_RDONLY ? "open" : "create");
+  }
+  // Another descriptor of a file that is open already.
+  File(int fd, std::string path) : path_(std::move(path)), fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+    if (fd_ < 0) throw_errno(path_, "open");
   }
   File(const File &) = delete;
   File &operator=(const File &) = delete;
@@ -149,6 +159,11 @@ Entry describe(const std::string &name, const at::Tensor &t) {
   e.name = name;
   e.dtype = format->name;
   e.shape = t.sizes().vec();
+  if (e.shape.size() > safetensors::kMaxDims)
+    throw Failure{"NotImplementedError", "tensor '" + name + "' has " +
+                                             std::to_string(e.shape.size()) + " dimensions, and " +
+                                             std::to_string(safetensors::kMaxDims) +
+                                             " are the most that is loaded"};
   if (packed(t.scalar_type())) {
     if (e.shape.empty())
       throw Failure{"NotImplementedError", "tensor '" + name + "' is a packed scalar"};
@@ -197,6 +212,101 @@ void write_tensors(File &file, const char *const *names, const Tensor *tensors, 
   for (const Item &item : items) file.write(item.data.const_data_ptr(), item.data.nbytes());
 }
 
+// A file that is written beside its place until it is complete. Its saver keeps it locked, so that
+// others know that it lives. gotorch/internal/replace says more, does the same, and removes what is
+// left here, as this removes what is left there.
+class PartFile {
+ public:
+  explicit PartFile(const std::string &folder) {
+    for (int tries = 0; tries < 100; tries++) {
+      std::random_device random;
+      char name[64];
+      std::snprintf(name, sizeof name, "gotorch-%s-%08x%08x.part", machine().c_str(), random(),
+                    random());
+      path_ = folder + name;
+      fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (fd_ < 0 && errno == EEXIST) continue;
+      if (fd_ < 0) return;
+      if (lock()) return;
+      close(fd_);
+      unlink(path_.c_str());
+    }
+    fd_ = -1;
+    errno = EBUSY;
+  }
+  PartFile(const PartFile &) = delete;
+  PartFile &operator=(const PartFile &) = delete;
+  // The lock goes last.
+  ~PartFile() {
+    const int before = errno;
+    if (fd_ >= 0 && !moved_) unlink(path_.c_str());
+    if (fd_ >= 0) close(fd_);
+    errno = before;
+  }
+
+  int fd() const { return fd_; }  // negative, with errno set, where it could not be made
+  bool move_to(const std::string &path) {
+    moved_ = rename(path_.c_str(), path.c_str()) == 0;
+    return moved_;
+  }
+
+  // Removes the part files in a folder whose savers have died.
+  static void remove_dead(const std::string &folder) {
+    DIR *dir = opendir(folder.c_str());
+    if (dir == nullptr) return;
+    while (const dirent *entry = readdir(dir)) {
+      const std::string_view name = entry->d_name;
+      if (is_part(name)) remove_if_dead(folder + std::string(name), name.substr(8, 8) == machine());
+    }
+    closedir(dir);
+  }
+
+ private:
+  static bool is_hex(std::string_view s) {
+    return s.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  }
+  // gotorch-01234567-0123456789abcdef.part
+  static bool is_part(std::string_view name) {
+    return name.size() == 38 && name.substr(0, 8) == "gotorch-" && is_hex(name.substr(8, 8)) &&
+           name[16] == '-' && is_hex(name.substr(17, 16)) && name.substr(33) == ".part";
+  }
+
+  // Tells machines apart, and the times between two starts of one: the locks of another may not be
+  // seen here.
+  static const std::string &machine() {
+    static const std::string mark = [] {
+      std::string id(8, '\0');
+      std::ifstream("/proc/sys/kernel/random/boot_id").read(id.data(), 8);
+      return is_hex(id) ? id : "00000000";
+    }();
+    return mark;
+  }
+
+  // False where another has taken the file for dead before it was locked.
+  bool lock() const {
+    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+    struct stat here, named;
+    return fstat(fd_, &here) == 0 && lstat(path_.c_str(), &named) == 0 &&
+           here.st_ino == named.st_ino && here.st_dev == named.st_dev;
+  }
+
+  static void remove_if_dead(const std::string &path, bool ours) {
+    constexpr time_t kDay = 24 * 60 * 60;
+    // Not through a link, and without waiting for what is no file.
+    const int fd = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    struct stat s;
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && (ours || time(nullptr) - s.st_mtime >= kDay) &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0)
+      unlink(path.c_str());
+    close(fd);
+  }
+
+  std::string path_;
+  int fd_ = -1;
+  bool moved_ = false;
+};
+
 // Writes a file under another name beside path and moves it there when it is complete.
 void replace_file(std::string path, const std::function<void(File &)> &fill) {
   // A link is kept, and the file that it points to replaced.
@@ -215,22 +325,17 @@ void replace_file(std::string path, const std::function<void(File &)> &fill) {
     fill(file);
     return file.finish();
   }
-  static std::atomic<uint64_t> count{0};
-  const std::string part =
-      path + "." + std::to_string(getpid()) + "-" + std::to_string(++count) + ".part";
-  File file(part, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  try {
-    if (exists && fchmod(file.fd(), old.st_mode & 07777) != 0) throw_errno(part, "chmod");
-    fill(file);
-    file.sync();
-    file.finish();
-    if (rename(part.c_str(), path.c_str()) != 0) throw_errno(path, "create");
-  } catch (...) {
-    unlink(part.c_str());
-    throw;
-  }
   const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string folder = slash == std::string::npos ? "./" : path.substr(0, slash + 1);
+  PartFile::remove_dead(folder);
+  PartFile part(folder);
+  if (part.fd() < 0) throw_errno(path, "create");
+  File file(part.fd(), path);  // another descriptor: the lock outlives it
+  if (exists && fchmod(file.fd(), old.st_mode & 07777) != 0) throw_errno(path, "chmod");
+  fill(file);
+  file.sync();
+  file.finish();
+  if (!part.move_to(path)) throw_errno(path, "create");
   const int fd = open(folder.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd >= 0) {  // so that the new name survives a crash; not every file system can
     fsync(fd);
@@ -372,6 +477,55 @@ const char *guard_file(const std::string &prefix, F &&f) noexcept {
   });
 }
 
+void load_tensors(const File &file, bool map, TensorFile *result) {
+  const struct stat s = file.stat();
+  if (S_ISDIR(s.st_mode)) {
+    errno = EISDIR;
+    throw_errno(file.path(), "read");
+  }
+  const auto size = static_cast<uint64_t>(s.st_size);
+  if (size < 8) throw safetensors::Malformed{"the file is too short for a safetensors file"};
+  unsigned char length[8];
+  file.read(length, sizeof length, 0);
+  std::string json(safetensors::header_length(length, size), '\0');
+  file.read(json.data(), json.size(), 8);
+  const uint64_t start = 8 + json.size();
+  const Header header = safetensors::parse(json, size - start);
+
+  MappingPtr mapping;
+  if (map && size > start) mapping = std::make_shared<Mapping>(file, start, size - start);
+  build(header, result, [&](const Entry &e, at::ScalarType dtype, at::IntArrayRef shape) {
+    // Kernels want elements where their type puts them.
+    if (mapping && e.end > e.begin &&
+        reinterpret_cast<uintptr_t>(mapping->data() + e.begin) % c10::elementSize(dtype) == 0) {
+      at::Tensor t = empty({0}, dtype);
+      return t.set_(window(mapping, e.begin, e.end - e.begin), 0, shape);
+    }
+    at::Tensor t = empty(shape, dtype);
+    file.read(t.mutable_data_ptr(), e.end - e.begin, start + e.begin);
+    return t;
+  });
+}
+
+void map_file(const File &file, int64_t offset, int64_t n, Storage *result) {
+  const int64_t size = file.stat().st_size;
+  if (offset < 0 || n < 0 || offset > size || n > size - offset)
+    throw Failure{"ValueError", file.path() + ": the file is truncated"};
+  at::Storage storage;
+  if (n == 0) {
+    storage = at::Storage(at::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true);
+  } else {
+    storage = window(
+        std::make_shared<Mapping>(file, static_cast<uint64_t>(offset), static_cast<uint64_t>(n)), 0,
+        static_cast<uint64_t>(n));
+  }
+  *result = reinterpret_cast<Storage>(storage.unsafeReleaseStorageImpl());
+}
+
+std::string file_prefix(const char *path) {
+  return path == nullptr ? "" : std::string(path) + ": ";
+}
+
 }  // namespace
 }  // namespace cgotorch
 
@@ -388,36 +542,14 @@ const char *SaveTensors(const char *path, const char *const *names, const Tensor
 }
 
 const char *LoadTensors(const char *path, bool map, TensorFile *result) {
-  return guard_file(path == nullptr ? "" : std::string(path) + ": ", [&] {
-    const File file(std::string(str(path, "path")), O_RDONLY);
-    const struct stat s = file.stat();
-    if (S_ISDIR(s.st_mode)) {
-      errno = EISDIR;
-      throw_errno(path, "read");
-    }
-    const auto size = static_cast<uint64_t>(s.st_size);
-    if (size < 8) throw safetensors::Malformed{"the file is too short for a safetensors file"};
-    unsigned char length[8];
-    file.read(length, sizeof length, 0);
-    std::string json(safetensors::header_length(length, size), '\0');
-    file.read(json.data(), json.size(), 8);
-    const uint64_t start = 8 + json.size();
-    const Header header = safetensors::parse(json, size - start);
-
-    MappingPtr mapping;
-    if (map && size > start) mapping = std::make_shared<Mapping>(file, start, size - start);
-    build(header, result, [&](const Entry &e, at::ScalarType dtype, at::IntArrayRef shape) {
-      // Kernels want elements where their type puts them.
-      if (mapping && e.end > e.begin &&
-          reinterpret_cast<uintptr_t>(mapping->data() + e.begin) % c10::elementSize(dtype) == 0) {
-        at::Tensor t = empty({0}, dtype);
-        return t.set_(window(mapping, e.begin, e.end - e.begin), 0, shape);
-      }
-      at::Tensor t = empty(shape, dtype);
-      file.read(t.mutable_data_ptr(), e.end - e.begin, start + e.begin);
-      return t;
-    });
+  return guard_file(file_prefix(path), [&] {
+    load_tensors(File(std::string(str(path, "path")), O_RDONLY), map, result);
   });
+}
+
+const char *cgotorch_load_open_tensors(int fd, const char *path, bool map, TensorFile *result) {
+  return guard_file(file_prefix(path),
+                    [&] { load_tensors(File(fd, std::string(str(path, "path"))), map, result); });
 }
 
 const char *ParseTensors(const void *data, int64_t n, TensorFile *result) {
@@ -449,21 +581,13 @@ void FreeTensorFile(TensorFile *file, bool handles) {
 }
 
 const char *MapFile(const char *path, int64_t offset, int64_t n, Storage *result) {
-  return guard([&] {
-    const File file(std::string(str(path, "path")), O_RDONLY);
-    const int64_t size = file.stat().st_size;
-    if (offset < 0 || n < 0 || offset > size || n > size - offset)
-      throw Failure{"ValueError", file.path() + ": the file is truncated"};
-    at::Storage storage;
-    if (n == 0) {
-      storage = at::Storage(at::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true);
-    } else {
-      storage = window(
-          std::make_shared<Mapping>(file, static_cast<uint64_t>(offset), static_cast<uint64_t>(n)),
-          0, static_cast<uint64_t>(n));
-    }
-    *result = reinterpret_cast<Storage>(storage.unsafeReleaseStorageImpl());
-  });
+  return guard(
+      [&] { map_file(File(std::string(str(path, "path")), O_RDONLY), offset, n, result); });
+}
+
+const char *cgotorch_map_open_file(int fd, const char *path, int64_t offset, int64_t n,
+                                   Storage *result) {
+  return guard([&] { map_file(File(fd, std::string(str(path, "path"))), offset, n, result); });
 }
 
 const char *TensorFromStorage(Storage s, ScalarType type, int64_t offset, const int64_t *sizes,

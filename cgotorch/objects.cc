@@ -2,9 +2,11 @@
 //
 // Objects of up to 512 bytes come from spans of 64 KiB, all in one region of reserved address
 // space, each with objects of one size. That tells operator delete whose an address is: outside the
-// region it is malloc's. Free objects are chained in lists of kBatch; a thread has one list in use
-// and a stack of full ones per size, and hands whole lists to the others when it has too many. So
-// the lock is taken once in kBatch times at most, and no chain is ever walked.
+// region it is malloc's. The region is only addresses, which no limit but that of the address space
+// counts; it is made memory in steps as spans are cut. Free objects are chained in lists of kBatch;
+// a thread has one list in use and a stack of full ones per size, and hands whole lists to the
+// others when it has too many. So the lock is taken once in kBatch times at most, and no chain is
+// ever walked.
 #include "objects.h"
 
 #include <dlfcn.h>
@@ -31,6 +33,7 @@ namespace {
 
 constexpr size_t kRegionBytes = size_t{1} << 34;
 constexpr size_t kSpanBytes = size_t{1} << 16;
+constexpr size_t kCommitBytes = size_t{1} << 22;  // of the region that become memory at once
 constexpr size_t kLargest = 512;
 constexpr size_t kStep = 16;  // of sizes, and the alignment that operator new promises
 constexpr size_t kSizes = kLargest / kStep + 1;
@@ -43,6 +46,7 @@ struct Free {
   Free *next_list;
 };
 static_assert(sizeof(Free) <= kStep);
+static_assert(kCommitBytes % kSpanBytes == 0 && kRegionBytes % kCommitBytes == 0);
 
 struct List {
   Free *head;
@@ -62,6 +66,7 @@ uint8_t span_size[kRegionBytes / kSpanBytes];  // in steps
 struct Shared {
   std::mutex mutex;
   std::atomic<size_t> spans{0};
+  size_t committed = 0;  // bytes of the region
   Free *full[kSizes] = {};
 };
 constinit Shared shared;
@@ -94,10 +99,16 @@ struct Flush {
   }
 };
 
-// Cuts a new span into full lists and returns them chained; nullptr when the region is used up.
+// Cuts a new span into full lists and returns them chained; nullptr when the region is used up, or
+// the system gives no memory for it.
 Free *cut_span(size_t steps) {
   const size_t span = shared.spans.load(std::memory_order_relaxed);
   if (span == kRegionBytes / kSpanBytes) return nullptr;
+  if (span * kSpanBytes == shared.committed) {
+    char *const next = reinterpret_cast<char *>(region) + shared.committed;
+    if (mprotect(next, kCommitBytes, PROT_READ | PROT_WRITE) != 0) return nullptr;
+    shared.committed += kCommitBytes;
+  }
   shared.spans.store(span + 1, std::memory_order_relaxed);
   span_size[span] = static_cast<uint8_t>(steps);
   char *const start = reinterpret_cast<char *>(region) + span * kSpanBytes;
@@ -243,8 +254,8 @@ extern "C" int cgotorch_install_objects(void) {
   static const bool installed = [] {
     for (const char *symbol : {"_Znwm", "_ZdlPv", "_ZdlPvm"})
       if (!bound_here(symbol)) return false;
-    void *p = mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p =
+        mmap(nullptr, kRegionBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return false;  // a limit on address space
     region = reinterpret_cast<uintptr_t>(p);
     active = true;

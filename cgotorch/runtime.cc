@@ -15,7 +15,7 @@
 #include <typeinfo>
 #include <utility>
 
-#include "late_cuda.h"
+#include "late_devices.h"
 #include "python.h"
 #include "thunk.h"
 
@@ -206,8 +206,7 @@ std::string load_cuda() {
     return "CUDA is not available: no NVIDIA GPU or driver was found; nvidia-smi shows what the "
            "driver sees";
   }
-  start_device_threads();
-  seed_devices();
+  devices_added();
   return "";
 }
 

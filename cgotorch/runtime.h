@@ -46,8 +46,9 @@ CGOTORCH_API void *cgotorch_scope_get(void);
  * to, which takes longer than to free it. */
 CGOTORCH_API void cgotorch_free(const int64_t *handles, int64_t n);
 
-/* What blocks say about a tensor in their outputs: 1 when it is big, or part of an autograd graph,
- * so that it must not be kept alive together with others; else 0. */
+/* What blocks say about a tensor in their outputs: 0, or an odd number when it is big, or part of
+ * an autograd graph, so that it must not be kept alive together with others. Of a big one on a
+ * device the rest says which device and how big: see thunk.h. */
 CGOTORCH_API int64_t cgotorch_meta(Tensor t);
 
 /* Counters ----------------------------------------------------------------------------------- */
@@ -87,28 +88,28 @@ CGOTORCH_API bool cgotorch_in_python(void);
  * functions, or by naming a CUDA device in any call. */
 
 /* NULL when CUDA tensors can be made; else a RuntimeError that says what is missing. */
-CGOTORCH_API const char *CUDALoad(void);
-CGOTORCH_API bool CUDAIsAvailable(void);
+CGOTORCH_API const char *CUDALoad(void) CGOTORCH_SYMBOL(CUDALoad);
+CGOTORCH_API bool CUDAIsAvailable(void) CGOTORCH_SYMBOL(CUDAIsAvailable);
 /* 0 where CUDA is not available. */
-CGOTORCH_API int64_t CUDADeviceCount(void);
+CGOTORCH_API int64_t CUDADeviceCount(void) CGOTORCH_SYMBOL(CUDADeviceCount);
 /* Whether libtorch_cuda.so is in the process already; loads nothing. */
-CGOTORCH_API bool CUDAIsLoaded(void);
+CGOTORCH_API bool CUDAIsLoaded(void) CGOTORCH_SYMBOL(CUDAIsLoaded);
 /* Waits for all work on a device; index -1 is the current one. */
-CGOTORCH_API const char *CUDASynchronize(int64_t index);
+CGOTORCH_API const char *CUDASynchronize(int64_t index) CGOTORCH_SYMBOL(CUDASynchronize);
 
 /* Threads ------------------------------------------------------------------------------------ */
 
 /* Threads that one op may use. Setting it holds for every thread that calls in from then on, also
  * for those that ran an op before (at::set_num_threads alone does not reach them). */
-CGOTORCH_API int64_t GetNumThreads(void);
-CGOTORCH_API const char *SetNumThreads(int64_t n);
+CGOTORCH_API int64_t GetNumThreads(void) CGOTORCH_SYMBOL(GetNumThreads);
+CGOTORCH_API const char *SetNumThreads(int64_t n) CGOTORCH_SYMBOL(SetNumThreads);
 /* Says that so many threads call in at a time: they divide libtorch's default number of threads
  * among themselves, on each from its next call on, so that there are not more in all than
  * processors. It has no effect after SetNumThreads, nor while deterministic algorithms are asked
  * for, because sums depend on the number of threads in their last bits. */
 CGOTORCH_API void cgotorch_share_threads(int64_t callers);
-CGOTORCH_API int64_t GetNumInteropThreads(void);
+CGOTORCH_API int64_t GetNumInteropThreads(void) CGOTORCH_SYMBOL(GetNumInteropThreads);
 /* Only before the first inter-op work of the process; RuntimeError after. */
-CGOTORCH_API const char *SetNumInteropThreads(int64_t n);
+CGOTORCH_API const char *SetNumInteropThreads(int64_t n) CGOTORCH_SYMBOL(SetNumInteropThreads);
 
 #endif

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <tuple>
-#include <unordered_set>
 
 namespace cgotorch::safetensors {
 namespace {
@@ -229,19 +228,20 @@ uint64_t header_length(const unsigned char bytes[8], uint64_t file_size) {
 
 Header parse(std::string_view json, uint64_t data_size) {
   Header h;
-  std::unordered_set<std::string> names;
+  bool metadata = false;
   Parser p(json);
   // The format has no space before the brace, so that the ninth byte tells it.
   if (json.empty() || json[0] != '{') p.fail("'{'");
   p.expect('{');
   p.items('}', [&] {
     std::string name = p.string();
-    if (!names.insert(name).second) p.fail("each name once");
     p.expect(':');
     if (name != "__metadata__") {
       h.entries.push_back(parse_entry(p, std::move(name)));
       return;
     }
+    if (metadata) p.fail("each name once");
+    metadata = true;
     p.expect('{');
     p.items('}', [&] {
       std::string key = p.string();
@@ -250,6 +250,12 @@ Header parse(std::string_view json, uint64_t data_size) {
     });
   });
   p.finish();
+  // Sorted, because whoever writes the names could make all of them collide in a hash table.
+  const auto by_name = [](const Entry &a, const Entry &b) { return a.name < b.name; };
+  const auto same_name = [](const Entry &a, const Entry &b) { return a.name == b.name; };
+  std::sort(h.entries.begin(), h.entries.end(), by_name);
+  if (std::adjacent_find(h.entries.begin(), h.entries.end(), same_name) != h.entries.end())
+    p.fail("each name once");
   std::sort(h.entries.begin(), h.entries.end(), [](const Entry &a, const Entry &b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });

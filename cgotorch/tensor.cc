@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "internal.h"
+#include "late_devices.h"
 
 namespace cgotorch {
 namespace {
@@ -24,6 +25,13 @@ inline void free_one(Tensor t) {
 
 bool plain(const at::TensorImpl &t) {
   return t.layout() == at::kStrided && !t.is_python_dispatch();
+}
+
+// Whether there is a device for which memory could be pinned.
+bool has_backend() {
+  bool found = false;
+  for_each_backend([&](at::DeviceType) { found = true; });
+  return found;
 }
 
 void fill_info(const at::Tensor &t, TensorInfo *info) {
@@ -76,7 +84,7 @@ void fill_info(const at::Tensor &t, TensorInfo *info) {
   flag(t.is_neg(), TensorNeg);
   flag(t.is_quantized(), TensorQuantized);
   flag(p.is_wrapped_number(), TensorWrappedNumber);
-  if (info->data != nullptr && p.device().is_cpu() && CUDAIsLoaded())
+  if (info->data != nullptr && p.device().is_cpu() && has_backend())
     flag(t.is_pinned(), TensorPinned);
   info->flags = flags;
 }

@@ -33,7 +33,7 @@ enum {
   TensorInference = 64,
   TensorNested = 128,
   TensorQuantized = 256,
-  TensorPinned = 512, /* only looked up for CPU tensors, and only once CUDA is loaded */
+  TensorPinned = 512, /* only looked up for CPU tensors, and only once there is a device */
   TensorHasGradFn = 1024,
   TensorRetainsGrad = 2048,
   TensorWrappedNumber = 4096, /* a Python number in disguise, as in type promotion */
@@ -42,23 +42,25 @@ enum {
 };
 
 /* Fills *info. Fails for NULL only. */
-CGOTORCH_API const char *GetTensorInfo(Tensor t, TensorInfo *info);
+CGOTORCH_API const char *GetTensorInfo(Tensor t, TensorInfo *info) CGOTORCH_SYMBOL(GetTensorInfo);
 
 /* The address of the first element; NULL for tensors without plain memory (meta, sparse, ...) and
  * for empty ones. Not copied, not owned. */
-CGOTORCH_API const char *TensorData(Tensor t, void **data);
+CGOTORCH_API const char *TensorData(Tensor t, void **data) CGOTORCH_SYMBOL(TensorData);
 
 /* The only element of a tensor of one element. RuntimeError for any other number of elements. */
-CGOTORCH_API const char *TensorItem(Tensor t, Scalar *result);
+CGOTORCH_API const char *TensorItem(Tensor t, Scalar *result) CGOTORCH_SYMBOL(TensorItem);
 
 /* Copies the elements, row by row, into n bytes at dst, which must be exactly numel * itemsize.
  * Any device, any strides; conjugate and negative bits are resolved. */
-CGOTORCH_API const char *TensorCopyOut(Tensor t, void *dst, int64_t nbytes);
+CGOTORCH_API const char *TensorCopyOut(Tensor t, void *dst, int64_t nbytes)
+    CGOTORCH_SYMBOL(TensorCopyOut);
 
 /* A new contiguous CPU tensor filled from numel * itemsize bytes at src, or uninitialised where src
  * is NULL. ValueError for a negative size or when nbytes does not fit the shape. */
 CGOTORCH_API const char *TensorFromData(const void *src, int64_t nbytes, const int64_t *sizes,
-                                        int64_t ndim, ScalarType dtype, Tensor *result);
+                                        int64_t ndim, ScalarType dtype, Tensor *result)
+    CGOTORCH_SYMBOL(TensorFromData);
 
 /* A tensor over memory that stays the caller's until deleter(context) runs, which happens once, on
  * any thread, when libtorch drops the storage. deleter may be NULL. strides may be NULL
@@ -66,11 +68,12 @@ CGOTORCH_API const char *TensorFromData(const void *src, int64_t nbytes, const i
  * ValueError. On failure deleter is not called. */
 CGOTORCH_API const char *FromBlob(void *data, int64_t nbytes, const int64_t *sizes, int64_t ndim,
                                   const int64_t *strides, ScalarType dtype, Device device,
-                                  void (*deleter)(void *context), void *context, Tensor *result);
+                                  void (*deleter)(void *context), void *context, Tensor *result)
+    CGOTORCH_SYMBOL(FromBlob);
 
 /* The name of the node that made t, "AddBackward0"; an empty string for leaves. Free with
  * FreeString. */
-CGOTORCH_API const char *GradFnName(Tensor t, const char **result);
+CGOTORCH_API const char *GradFnName(Tensor t, const char **result) CGOTORCH_SYMBOL(GradFnName);
 
 /* How a quantised tensor maps integers to numbers. Per-tensor schemes fill scale and zero_point;
  * per-channel ones fill axis and leave the tables to QPerChannelScales and QPerChannelZeroPoints.
@@ -81,18 +84,19 @@ typedef struct {
   int64_t zero_point;
   int64_t axis;
 } QuantizerInfo;
-CGOTORCH_API const char *GetQuantizerInfo(Tensor t, QuantizerInfo *info);
+CGOTORCH_API const char *GetQuantizerInfo(Tensor t, QuantizerInfo *info)
+    CGOTORCH_SYMBOL(GetQuantizerInfo);
 
 /* The dtype of floating point results where nothing else decides. */
-CGOTORCH_API const char *GetDefaultDtype(ScalarType *result);
+CGOTORCH_API const char *GetDefaultDtype(ScalarType *result) CGOTORCH_SYMBOL(GetDefaultDtype);
 /* TypeError unless dtype is a floating point type. */
-CGOTORCH_API const char *SetDefaultDtype(ScalarType dtype);
+CGOTORCH_API const char *SetDefaultDtype(ScalarType dtype) CGOTORCH_SYMBOL(SetDefaultDtype);
 
 /* t's storage, a new handle. NotImplementedError where t has none. */
-CGOTORCH_API const char *TensorStorage(Tensor t, Storage *result);
-CGOTORCH_API const char *StorageNbytes(Storage s, int64_t *nbytes);
-CGOTORCH_API const char *StorageData(Storage s, void **data);
+CGOTORCH_API const char *TensorStorage(Tensor t, Storage *result) CGOTORCH_SYMBOL(TensorStorage);
+CGOTORCH_API const char *StorageNbytes(Storage s, int64_t *nbytes) CGOTORCH_SYMBOL(StorageNbytes);
+CGOTORCH_API const char *StorageData(Storage s, void **data) CGOTORCH_SYMBOL(StorageData);
 /* A second handle to the same storage. */
-CGOTORCH_API Storage RetainStorage(Storage s);
+CGOTORCH_API Storage RetainStorage(Storage s) CGOTORCH_SYMBOL(RetainStorage);
 
 #endif

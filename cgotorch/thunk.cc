@@ -5,6 +5,13 @@
 
 namespace cgotorch {
 
+int64_t meta_of_big(const c10::Storage &storage) {
+  const c10::Device d = storage.device();
+  if (d.is_cpu() || d.is_meta()) return kOwnFinalizer;
+  return kOwnFinalizer | (int64_t{static_cast<int8_t>(d.type())} + 1) << 8 |
+         (int64_t{d.index()} + 1) << 16 | static_cast<int64_t>(storage.nbytes() >> 10) << 24;
+}
+
 void describe(OutTensors &out, Tensor *data, int64_t len) {
   // Grown in place, from the back, so that no second array is needed.
   auto *grown = static_cast<OutTensor *>(

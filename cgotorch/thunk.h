@@ -16,7 +16,13 @@ extern const char api_hash[];
 // slab would keep the memory of up to a slab's worth of dead neighbours alive.
 constexpr size_t kSlabBytes = 4096;
 
+// What a block says about a tensor in its outputs: 0, or kOwnFinalizer; and for one that is not in
+// the computer's memory also where it is and how much it takes, so that Go sees when to look for
+// dead ones: the device's type plus one from bit 8, its index plus one from bit 16, KiB from
+// bit 24.
 constexpr int64_t kOwnFinalizer = 1;
+
+int64_t meta_of_big(const c10::Storage &storage);
 
 struct OutTensor {
   Tensor handle;
@@ -33,7 +39,8 @@ inline int64_t meta_of(Tensor t) {
   auto *impl = reinterpret_cast<c10::TensorImpl *>(t);
   // unsafe_storage, because has_storage is virtual: what has its storage elsewhere counts as big.
   const c10::Storage &storage = impl->unsafe_storage();
-  if (!storage || storage.nbytes() > kSlabBytes) return kOwnFinalizer;
+  if (!storage) return kOwnFinalizer;
+  if (storage.nbytes() > kSlabBytes) return meta_of_big(storage);
   return impl->requires_grad() ? kOwnFinalizer : 0;
 }
 

@@ -18,11 +18,13 @@ typedef void (*WarningHandler)(void *data, const char *kind, const char *message
  * that. release, where not NULL, is called with data once the handler has been replaced and is not
  * running any more, on any thread. MemoryError, in which case data is neither kept nor released. */
 CGOTORCH_API const char *SetWarningHandler(WarningHandler handler, void *data,
-                                           void (*release)(void *data));
+                                           void (*release)(void *data))
+    CGOTORCH_SYMBOL(SetWarningHandler);
 
 /* A handler that prints "DATA MESSAGE" to the standard error, but the same message only once; data
  * is a string, or NULL. */
-CGOTORCH_API void PrintWarningOnce(void *data, const char *kind, const char *message);
+CGOTORCH_API void PrintWarningOnce(void *data, const char *kind, const char *message)
+    CGOTORCH_SYMBOL(PrintWarningOnce);
 
 /* Warnings gathered --------------------------------------------------------------------------- */
 

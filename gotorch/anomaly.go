@@ -30,13 +30,13 @@ func DetectAnomaly(fn func(), opts ...AnomalyOptions) {
 	var enabled, checkNaN C.bool
 	C.GetAnomalyMode(&enabled, &checkNaN)
 	defer func() { setAnomaly(bool(enabled), bool(checkNaN)) }()
-	setAnomaly(true, len(opts) == 0 || !opts[0].IgnoreNaN)
+	setAnomaly(true, !option(opts).IgnoreNaN)
 	fn()
 }
 
 // SetDetectAnomaly turns on or off what [DetectAnomaly] does for the time of a function.
 func SetDetectAnomaly(on bool, opts ...AnomalyOptions) {
-	setAnomaly(on, len(opts) == 0 || !opts[0].IgnoreNaN)
+	setAnomaly(on, !option(opts).IgnoreNaN)
 }
 
 // AnomalyDetected reports whether backward passes look for mistakes.

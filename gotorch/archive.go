@@ -1,7 +1,7 @@
 package gotorch
 
 /*
-#include <cgotorch.h>
+#include <files.h>
 #include <stdlib.h>
 */
 import "C"
@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"math/big"
+	"os"
 	"path"
 	"reflect"
 	"runtime"
@@ -222,6 +224,8 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	case Layout(i.layout+1) != Strided, i.flags&(C.TensorQuantized|C.TensorNested) != 0, i.flags&C.TensorHasStorage == 0,
 		t.Device().Type() == DeviceTypeMeta:
 		return saveError(NotImplementedError, "sparse, quantised, nested and meta tensors cannot be saved")
+	case i.ndim > maxDims:
+		return saveError(NotImplementedError, "a tensor has %d dimensions, and Load takes no more than %d", i.ndim, maxDims)
 	case i.flags&(C.TensorConj|C.TensorNeg) != 0:
 		t = t.Detach().ResolveConj().ResolveNeg()
 		i = t.info("Save")
@@ -305,7 +309,7 @@ func (a *archiveWriter) storage(t Tensor, key storageKey) (int, error) {
 // tensorOn makes a tensor on a storage. It panics with a ValueError if it would reach outside.
 func tensorOn(s *Storage, dtype DType, offset int64, shape, strides []int64) Tensor {
 	var h C.Tensor
-	err := C.TensorFromStorage(C.Storage(s.h), C.ScalarType(dtype)-1, C.int64_t(offset), (*C.int64_t)(unsafe.SliceData(shape)),
+	err := C.TensorFromStorage(C.Storage(s.c.h), C.ScalarType(dtype)-1, C.int64_t(offset), (*C.int64_t)(unsafe.SliceData(shape)),
 		(*C.int64_t)(unsafe.SliceData(strides)), C.int64_t(len(shape)), &h)
 	runtime.KeepAlive(s)
 	if err != nil {
@@ -367,11 +371,12 @@ func (a *archiveWriter) write(w io.Writer) error {
 // Reading -------------------------------------------------------------------------------------------------
 
 type archive struct {
-	path     string // "" where there is no file
+	file     *os.File // nil where there is none
 	opt      LoadOptions
 	files    map[string]*zip.File
 	storages map[string]*loadedStorage
 	left     int64 // bytes that storages may still take
+	budget   *pickle.Budget
 }
 
 type loadedStorage struct {
@@ -383,15 +388,16 @@ func loadError(kind ErrorKind, format string, args ...any) *Error {
 	return newError("Load", kind, fmt.Sprintf(format, args...))
 }
 
-func openArchive(file string, r io.ReaderAt, size int64, opt LoadOptions) (*archive, error) {
-	z, err := zip.NewReader(r, size)
+func openArchive(file *os.File, r io.ReaderAt, size int64, opt LoadOptions) (*archive, error) {
+	// What the archive says of places may lead outside: that is the end of the file, not an error of r.
+	z, err := zip.NewReader(io.NewSectionReader(r, 0, size), size)
 	if err != nil {
 		if errors.Is(err, zip.ErrFormat) {
 			return nil, loadError(ValueError, "%s", foreign(r, size))
 		}
 		return nil, loadError(ValueError, "the file is damaged: %v", err)
 	}
-	a := &archive{path: file, opt: opt, files: map[string]*zip.File{}, storages: map[string]*loadedStorage{}, left: size}
+	a := &archive{file: file, opt: opt, files: map[string]*zip.File{}, storages: map[string]*loadedStorage{}, left: size}
 	folder := ""
 	for _, f := range z.File {
 		if strings.HasSuffix(f.Name, "/data.pkl") && strings.Count(f.Name, "/") == 1 {
@@ -468,9 +474,16 @@ func (a *archive) decode() (any, error) {
 	if err := a.read(f, data); err != nil {
 		return nil, err
 	}
-	v, err := pickle.Decode(data, a)
+	a.budget = pickle.NewBudget(len(data))
+	v, err := pickle.Decode(data, a, a.budget)
 	if err == nil {
-		v, err = (&flattener{done: map[any]any{}}).flatten(v, 0)
+		f := &flattener{done: map[any]flat{}}
+		v, err = f.flatten(v)
+		// In a hostile file a value may be in 2^50 places. Whoever prints it, saves it or compares it
+		// comes to each of them.
+		if err == nil && pickle.NewBudget(len(data)).Take(f.places) != nil {
+			err = loadError(UnpicklingError, "its values are in so many places at once that it would be far larger if it were written out")
+		}
 	}
 	if err != nil {
 		var e *Error
@@ -483,17 +496,27 @@ func (a *archive) decode() (any, error) {
 }
 
 // flattener turns what the pickle package makes into this package's types. A value that occurs in
-// several places is turned once, because in a hostile file there may be 2^50 such places.
+// several places is turned once.
 type flattener struct {
-	done map[any]any
+	done   map[any]flat
+	depth  int
+	places int // what has been turned comes to, were it written out: about the bytes of its text
 }
 
-type underWay struct{}
+// flat is a value that was turned; one that is under way has no places.
+type flat struct {
+	value  any
+	places int
+}
 
-func (f *flattener) flatten(v any, depth int) (any, error) {
-	if depth > maxDepth {
+// add counts places, and stays where it is once there are too many to count.
+func (f *flattener) add(places int) { f.places = min(f.places+places, math.MaxInt/2) }
+
+func (f *flattener) flatten(v any) (any, error) {
+	if f.depth > maxDepth {
 		return nil, loadError(UnpicklingError, "the value is nested too deeply")
 	}
+	f.add(16)
 	var items []any
 	switch v := v.(type) {
 	case *pickle.List:
@@ -505,44 +528,73 @@ func (f *flattener) flatten(v any, depth int) (any, error) {
 	case *pickle.Dict:
 	case global:
 		return v.value()
+	case typedStorage:
+		return nil, loadError(NotImplementedError, "the file holds a storage that belongs to no tensor")
+	case string:
+		f.add(len(v))
+		return v, nil
+	case []byte:
+		f.add(len(v))
+		return v, nil
+	case *big.Int:
+		f.add(v.BitLen())
+		return v, nil
+	case Tensor:
+		f.add(512)
+		return v, nil
 	default:
 		return v, nil
 	}
 	if done, ok := f.done[v]; ok {
-		if done == (underWay{}) {
+		if done.places == 0 {
 			return nil, loadError(UnpicklingError, "the value contains itself")
 		}
-		return done, nil
+		f.add(done.places)
+		return done.value, nil
 	}
-	f.done[v] = underWay{}
-	var result any
+	f.done[v] = flat{}
+	before := f.places
+	f.places = 1
+	f.depth++
+	result, err := f.container(v, items)
+	if err != nil {
+		return nil, err
+	}
+	f.depth--
+	f.done[v] = flat{result, f.places}
+	f.add(before)
+	return result, nil
+}
+
+// container turns a dict, or another container with these items.
+func (f *flattener) container(v any, items []any) (any, error) {
 	if d, ok := v.(*pickle.Dict); ok {
 		dict := make(Dict, len(d.Items))
 		for i, item := range d.Items {
-			value, err := f.flatten(item.Value, depth+1)
+			key, err := f.flatten(item.Key)
 			if err != nil {
 				return nil, err
 			}
-			dict[i] = DictItem{item.Key, value}
-		}
-		result = dict
-	} else {
-		list := make([]any, len(items))
-		for i, item := range items {
-			value, err := f.flatten(item, depth+1)
+			value, err := f.flatten(item.Value)
 			if err != nil {
 				return nil, err
 			}
-			list[i] = value
+			dict[i] = DictItem{key, value}
 		}
-		if _, ok := v.(*pickle.Tuple); ok {
-			result = Tuple(list)
-		} else {
-			result = list
-		}
+		return dict, nil
 	}
-	f.done[v] = result
-	return result, nil
+	list := make([]any, len(items))
+	for i, item := range items {
+		value, err := f.flatten(item)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = value
+	}
+	if _, ok := v.(*pickle.Tuple); ok {
+		return Tuple(list), nil
+	}
+	return list, nil
 }
 
 // global is a class or function that a file names.
@@ -623,6 +675,9 @@ func (a *archive) Persistent(id any) (any, error) {
 	if s.dtype.IsQuantized() {
 		return nil, loadError(NotImplementedError, "the file holds a quantised tensor")
 	}
+	if err := a.budget.Take(len(key)); err != nil { // to look it up
+		return nil, err
+	}
 	loaded := a.storages[key]
 	if loaded == nil {
 		var err error
@@ -693,10 +748,10 @@ func (a *archive) mapStorage(f *zip.File, n int64) (*Storage, error) {
 	if offset%16 != 0 {
 		return nil, nil
 	}
-	cPath := C.CString(a.path)
+	cPath := C.CString(a.file.Name())
 	defer C.free(unsafe.Pointer(cPath))
 	var h C.Storage
-	if err := C.MapFile(cPath, C.int64_t(offset), C.int64_t(n), &h); err != nil {
+	if err := C.cgotorch_map_open_file(C.int(a.file.Fd()), cPath, C.int64_t(offset), C.int64_t(n), &h); err != nil {
 		return nil, takeError("Load", unsafe.Pointer(err))
 	}
 	s := newStorage(h)
@@ -722,7 +777,7 @@ func (a *archive) Reduce(callable any, args *pickle.Tuple) (any, error) {
 	if !ok {
 		return nil, loadError(UnpicklingError, "the file calls a %T", callable)
 	}
-	bad := loadError(UnpicklingError, "%s is called with the wrong arguments", g)
+	bad := func() error { return loadError(UnpicklingError, "%s is called with the wrong arguments", g) }
 	in := args.Items
 	arg := func(i int) any {
 		if i < len(in) {
@@ -732,17 +787,16 @@ func (a *archive) Reduce(callable any, args *pickle.Tuple) (any, error) {
 	}
 	switch g {
 	case "collections.OrderedDict", "collections.Counter", "builtins.dict":
-		return dictOf(arg(0), bad)
+		return a.dictOf(arg(0), bad)
 	case "collections.defaultdict":
 		return &pickle.Dict{}, nil // the first argument is a class, the rest follows as items
 	case "builtins.set", "builtins.frozenset":
-		switch items := arg(0).(type) {
-		case nil:
+		if arg(0) == nil {
 			return &pickle.Set{}, nil
-		case *pickle.List:
-			return &pickle.Set{Items: items.Items}, nil
-		case *pickle.Tuple:
-			return &pickle.Set{Items: items.Items}, nil
+		}
+		if items, ok := itemsOf(arg(0)); ok {
+			items, err := a.copied(items)
+			return &pickle.Set{Items: items}, err
 		}
 	case "builtins.complex":
 		re, ok1 := arg(0).(float64)
@@ -756,10 +810,13 @@ func (a *archive) Reduce(callable any, args *pickle.Tuple) (any, error) {
 		}
 		s, ok := arg(0).(string)
 		if ok && arg(1) == "latin1" {
+			if err := a.budget.Take(len(s)); err != nil {
+				return nil, err
+			}
 			b := make([]byte, 0, len(s))
 			for _, r := range s {
 				if r > 0xff {
-					return nil, bad
+					return nil, bad()
 				}
 				b = append(b, byte(r))
 			}
@@ -769,14 +826,15 @@ func (a *archive) Reduce(callable any, args *pickle.Tuple) (any, error) {
 			return []byte{}, nil
 		}
 	case "torch.Size":
-		switch dims := arg(0).(type) {
-		case *pickle.Tuple:
-			return dims, nil
-		case *pickle.List:
-			return &pickle.Tuple{Items: dims.Items}, nil
+		if dims, ok := itemsOf(arg(0)); ok {
+			dims, err := a.copied(dims)
+			return &pickle.Tuple{Items: dims}, err
 		}
 	case "torch.device":
 		if name, ok := arg(0).(string); ok {
+			if err := a.budget.Take(len(name)); err != nil {
+				return nil, err
+			}
 			if i, ok := arg(1).(int64); ok {
 				name += ":" + fmt.Sprint(i)
 			}
@@ -798,59 +856,71 @@ func (a *archive) Reduce(callable any, args *pickle.Tuple) (any, error) {
 			return a.Reduce(f, inner)
 		}
 	}
-	return nil, bad
+	return nil, bad()
 }
 
-func dictOf(pairs any, bad error) (any, error) {
+func itemsOf(v any) ([]any, bool) {
+	switch v := v.(type) {
+	case *pickle.Tuple:
+		return v.Items, true
+	case *pickle.List:
+		return v.Items, true
+	}
+	return nil, false
+}
+
+// copied returns a copy of items: what is added to the one container must not show in the other.
+func (a *archive) copied(items []any) ([]any, error) {
+	if err := a.budget.Take(16 * len(items)); err != nil {
+		return nil, err
+	}
+	return slices.Clone(items), nil
+}
+
+func (a *archive) dictOf(pairs any, bad func() error) (any, error) {
 	d := &pickle.Dict{}
 	switch pairs := pairs.(type) {
 	case nil:
 	case *pickle.Dict:
-		for _, item := range pairs.Items {
-			if err := d.Set(item.Key, item.Value); err != nil {
-				return nil, err
-			}
-		}
+		return pairs.Copy(a.budget)
 	case *pickle.List:
 		for _, pair := range pairs.Items {
-			var items []any
-			switch p := pair.(type) {
-			case *pickle.Tuple:
-				items = p.Items
-			case *pickle.List:
-				items = p.Items
-			}
+			items, _ := itemsOf(pair)
 			if len(items) != 2 {
-				return nil, bad
+				return nil, bad()
 			}
-			if err := d.Set(items[0], items[1]); err != nil {
+			if err := d.Set(items[0], items[1], a.budget); err != nil {
 				return nil, err
 			}
 		}
 	default:
-		return nil, bad
+		return nil, bad()
 	}
 	return d, nil
 }
 
 // rebuild makes a tensor: of a storage, an offset, sizes and strides; whether it requires grad; hooks,
 // which are none; a dtype, where the storage has none; and which lazy operations are pending.
-func (a *archive) rebuild(g global, arg func(int) any, bad error) (any, error) {
+func (a *archive) rebuild(g global, arg func(int) any, bad func() error) (any, error) {
+	// About what libtorch and Go keep of a tensor.
+	if err := a.budget.Take(1024); err != nil {
+		return nil, err
+	}
 	s, ok1 := arg(0).(typedStorage)
 	offset, ok2 := arg(1).(int64)
-	sizes, ok3 := intsOf(arg(2))
-	strides, ok4 := intsOf(arg(3))
+	sizes, ok3 := dimsOf(arg(2))
+	strides, ok4 := dimsOf(arg(3))
 	if !ok1 || !ok2 || !ok3 || !ok4 || len(sizes) != len(strides) {
-		return nil, bad
+		return nil, bad()
 	}
 	dtype, pending := s.dtype, arg(6)
 	if g == "torch._utils._rebuild_tensor_v3" {
 		of, ok := arg(6).(global)
 		if !ok {
-			return nil, bad
+			return nil, bad()
 		}
 		if dtype, ok = of.dtype(); !ok || dtype.Size() == 0 {
-			return nil, bad
+			return nil, bad()
 		}
 		pending = arg(7)
 	}
@@ -859,6 +929,9 @@ func (a *archive) rebuild(g global, arg func(int) any, bad error) (any, error) {
 		return nil, err
 	}
 	if bits, ok := pending.(*pickle.Dict); ok {
+		if err := a.budget.Take(16 * len(bits.Items)); err != nil { // to look through them
+			return nil, err
+		}
 		if on, _ := bits.Get("conj"); on == true {
 			t = t.Conj().Detach()
 		}
@@ -874,14 +947,13 @@ func (a *archive) rebuild(g global, arg func(int) any, bad error) (any, error) {
 	return t, nil
 }
 
-func intsOf(v any) ([]int64, bool) {
-	var items []any
-	switch v := v.(type) {
-	case *pickle.Tuple:
-		items = v.Items
-	case *pickle.List:
-		items = v.Items
-	default:
+// maxDims is more dimensions than any operator takes.
+const maxDims = 64
+
+// dimsOf returns sizes or strides.
+func dimsOf(v any) ([]int64, bool) {
+	items, ok := itemsOf(v)
+	if !ok || len(items) > maxDims {
 		return nil, false
 	}
 	ns := make([]int64, len(items))

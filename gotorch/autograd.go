@@ -49,27 +49,25 @@ type BackwardOptions struct {
 // a [Function] written in Go panics, it panics with an *Error that wraps a [CallbackPanic].
 func (t Tensor) Backward(opts ...BackwardOptions) {
 	var grads []Tensor
-	if len(opts) > 0 && opts[0].Gradient.T != nil {
-		grads = []Tensor{opts[0].Gradient}
+	opt := option(opts)
+	if opt.Gradient.T != nil {
+		grads = []Tensor{opt.Gradient}
 	}
-	backward([]Tensor{t}, grads, opts)
+	backward([]Tensor{t}, grads, opt)
 }
 
 // Backward is [Tensor.Backward] for several tensors at once, as torch.autograd.backward.
 // gradTensors are their gradients; nil, or none for some, where a 1 is meant.
 func Backward(tensors, gradTensors []Tensor, opts ...BackwardOptions) {
-	if len(opts) > 0 && opts[0].Gradient.T != nil {
+	opt := option(opts)
+	if opt.Gradient.T != nil {
 		panic(newError("Backward", ValueError, "the gradients belong into the argument 'gradTensors', not into the option Gradient"))
 	}
-	backward(tensors, gradTensors, opts)
+	backward(tensors, gradTensors, opt)
 }
 
-func backward(tensors, gradTensors []Tensor, opts []BackwardOptions) {
+func backward(tensors, gradTensors []Tensor, opt BackwardOptions) {
 	const op = "Backward"
-	var opt BackwardOptions
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
 	checkGrads(op, "tensors", "gradTensors", len(tensors), gradTensors)
 	roots := cHandles(op, "tensors", tensors)
 	grads := cOptHandles(op, "gradTensors", gradTensors)
@@ -106,10 +104,7 @@ type GradOptions struct {
 // do not depend on an input and the options do not allow it.
 func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	const op = "Grad"
-	var opt GradOptions
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
+	opt := option(opts)
 	checkGrads(op, "outputs", "GradOutputs", len(outputs), opt.GradOutputs)
 	roots := cHandles(op, "outputs", outputs)
 	of := cHandles(op, "inputs", inputs)
@@ -240,14 +235,12 @@ func (t Tensor) GradFnName() string {
 // Hooks ------------------------------------------------------------------------------------------------
 
 // HookHandle is a hook that has been registered.
-type HookHandle struct {
-	h C.Hook
-}
+type HookHandle struct{ c owner }
 
 // Remove takes the hook off its tensor. Removing it twice does nothing. The hook stays when the
 // handle is dropped.
 func (h *HookHandle) Remove() {
-	C.RemoveHook(h.h)
+	C.RemoveHook(C.Hook(h.c.h))
 	runtime.KeepAlive(h)
 }
 
@@ -257,8 +250,9 @@ func (h *HookHandle) Remove() {
 // The gradient is none, as in Python, where the op that made t has other results and only they were
 // used, or where a [Function] gives none for t. Then fn must return none too.
 //
-// fn runs in the goroutine that called Backward, or on a thread of libtorch for work on a GPU. A
-// panic in it ends the backward pass and comes out of Backward.
+// fn runs while Backward waits for it, on its OS thread, or on one of libtorch's for work on a GPU, where
+// the scopes around Backward are not in force. A panic in it ends the backward pass and comes out of
+// Backward. If it ends its goroutine, as t.Fatal does, that of who called Backward ends too.
 //
 // fn must not hold on to t itself, because then neither can ever be freed; give it what it needs of
 // t, or remove the hook in the end. The same holds for small tensors that were made around the same
@@ -290,7 +284,7 @@ func register(op string, t Tensor, c *callback, with func(C.Tensor, C.int64_t, *
 		unpin(int64(token))
 		panicC(op, unsafe.Pointer(err))
 	}
-	result := &HookHandle{handle}
-	runtime.AddCleanup(result, func(h C.Hook) { C.FreeHook(h) }, handle)
+	result := new(HookHandle)
+	result.c.own(unsafe.Pointer(handle), func(h unsafe.Pointer) { C.FreeHook(C.Hook(h)) })
 	return result
 }

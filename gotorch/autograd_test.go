@@ -38,13 +38,13 @@ func mustFail(t *testing.T, kind gotorch.ErrorKind, text string, fn func()) *got
 // eventually waits for finalisers and cleanups, which run in goroutines of their own.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		gotorch.Collect()
 		if holds() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("%s, still after 20 s", what)
+			t.Errorf("%s, still after five minutes", what)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -14,6 +14,9 @@ package gotorch
 import "C"
 
 import (
+	"reflect"
+	"strconv"
+	"strings"
 	"unsafe"
 )
 
@@ -46,7 +49,7 @@ func call(op opID, block unsafe.Pointer) {
 	}
 	C.cgotorch_run(C.int64_t(op), (*C.struct_cgotorch_block)(block))
 	if failed(block) {
-		panicBlock(op, block)
+		callFailed(op, block)
 	}
 }
 
@@ -54,7 +57,13 @@ func call(op opID, block unsafe.Pointer) {
 func failed(block unsafe.Pointer) bool { return *(*uintptr)(block)&1 != 0 }
 
 //go:noinline
-func panicBlock(op opID, block unsafe.Pointer) { panic(takeBlockError(op, block)) }
+func callFailed(op opID, block unsafe.Pointer) {
+	err := takeBlockError(op, block)
+	if !mayRunAgain(op, err) {
+		panic(err)
+	}
+	finish(op, block, runSlow(op, block))
+}
 
 func takeBlockError(op opID, block unsafe.Pointer) *Error {
 	err := C.cgotorch_block_error((*C.struct_cgotorch_block)(block))
@@ -80,16 +89,32 @@ func callSlow(op opID, block unsafe.Pointer) {
 		callTraced(op, block)
 		return
 	}
+	warnings := runSlow(op, block)
+	if !failed(block) {
+		warnings.handOn(false)
+		return
+	}
+	func() {
+		defer warnings.handOn(true)
+		if err := takeBlockError(op, block); !mayRunAgain(op, err) {
+			panic(err)
+		}
+	}()
+	finish(op, block, runSlow(op, block))
+}
+
+func runSlow(op opID, block unsafe.Pointer) (warnings warningsOf) {
 	slow := beforeSlow()
 	C.cgotorch_run(C.int64_t(op), (*C.struct_cgotorch_block)(block))
-	finish(op, block, slow.after())
+	return slow.after()
 }
 
 // finish is what comes after a call that may have warned.
 func finish(op opID, block unsafe.Pointer, warnings warningsOf) {
 	if failed(block) {
+		defer warnings.handOn(true)
 		err := takeBlockError(op, block)
-		warnings.handOn(true)
+		makeRoom(err)
 		panic(err)
 	}
 	warnings.handOn(false)
@@ -132,10 +157,13 @@ func newTensor(o *outTensor, scope unsafe.Pointer) Tensor {
 	}
 	switch {
 	case recording.Load():
-		return newRecorded(h, (*ScopeHandle)(scope))
+		return newRecorded(h, (*openScope)(scope))
 	case scope != nil:
-		return (*ScopeHandle)(scope).add(h, o.meta)
+		return (*openScope)(scope).add(h, o.meta)
 	case o.meta&metaOwn != 0:
+		if o.meta > metaOwn {
+			madeOnDevice(o.meta)
+		}
 		return newOwn(h)
 	}
 	return newShared(h)
@@ -158,8 +186,10 @@ func wrapHandle(h unsafe.Pointer) Tensor {
 		return Tensor{}
 	}
 	o := outTensor{handle: uintptr(h), meta: int64(C.cgotorch_meta(C.Tensor(h)))}
-	return newTensor(&o, C.cgotorch_scope_get())
+	return newTensor(&o, currentScope())
 }
+
+func currentScope() unsafe.Pointer { return C.cgotorch_scope_get() }
 
 // handle returns the handle of a required argument. Like optHandle it is small enough to be inlined.
 func (t Tensor) handle(op opID, arg string) unsafe.Pointer {
@@ -238,6 +268,37 @@ func optTrue(b *bool) unsafe.Pointer {
 		return unsafe.Pointer(b)
 	}
 	return nil
+}
+
+// option returns the options that a function was given, or the zero ones.
+func option[O any](opts []O) (opt O) {
+	switch len(opts) {
+	case 0:
+	case 1:
+		opt = opts[0]
+	default:
+		panic(manyOptions(reflect.TypeFor[O](), len(opts)))
+	}
+	return opt
+}
+
+// given is option for the generated functions: it reports whether n options are one.
+func given(n int, op opID) bool {
+	if n > 1 {
+		panicOptions(n, op)
+	}
+	return n == 1
+}
+
+//go:noinline
+func panicOptions(n int, op opID) { panic(newError(op.String(), TypeError, tooMany(n))) }
+
+func manyOptions(of reflect.Type, n int) *Error {
+	return newError(strings.TrimSuffix(of.String(), "Options"), TypeError, tooMany(n))
+}
+
+func tooMany(n int) string {
+	return "there may be one options struct, and there are " + strconv.Itoa(n) + ": put all fields into one"
 }
 
 func orDefault[T any](p *T, value T) T {

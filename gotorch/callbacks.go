@@ -2,12 +2,14 @@ package gotorch
 
 /*
 #include <cgotorch.h>
+#include <os_thread.h>
 #include <stdlib.h>
 */
 import "C"
 
 import (
 	"fmt"
+	"iter"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -48,7 +50,8 @@ func (c *callback) lend() C.int64_t {
 
 // A panic in a callback becomes an error of the C++ code that called it, and travels on to the Go
 // code that called that. An error is a line of text, so what the callback panicked with waits here,
-// under a number at the end of that line.
+// under a number at the end of that line. A callback that ends its goroutine makes an error too, and
+// then so ends the goroutine that called C.
 var panics struct {
 	mutex  sync.Mutex
 	values map[uint64]*CallbackPanic
@@ -60,12 +63,55 @@ const panicMark = "\x1f"
 // An error may be lost, as in a C program that only prints it. Then its panic value must not stay.
 const maxPanics = 1024
 
-// report is deferred in the functions that C calls: it makes a panic the error that they return.
-func report(what string, err **C.char) {
-	v := recover()
-	if v == nil {
-		return
+// protect runs fn, and returns what it panicked with as the error that C gets; nil if it returned.
+//
+// fn may also end its goroutine, as t.Fatal does. That cannot be stopped, and C's functions would be
+// cut off in the middle: their locks would stay locked. So fn runs in a coroutine: a goroutine of its
+// own, on the same OS thread, that may end. It must unlock the thread as often as it locks it.
+func protect(what string, fn func()) (err *C.char) {
+	run := func(func(struct{}) bool) {
+		returned := false
+		defer func() {
+			if !returned {
+				// A panic here is what iter.Pull hands on, and not that the goroutine ends.
+				panic(exited{})
+			}
+		}()
+		err = recovered(what, fn)
+		returned = true
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			if _, ok := v.(exited); !ok {
+				panic(v)
+			}
+			err = C.CString(string(RuntimeError) + ": " + what + ": " + exitedText + exitedMark)
+		}
+	}()
+	next, _ := iter.Pull(run)
+	next()
+	return err
+}
+
+type exited struct{}
+
+const (
+	exitedText = "the goroutine was ended, by runtime.Goexit or what calls it, as t.Fatal does"
+	exitedMark = panicMark + "exited"
+)
+
+func recovered(what string, fn func()) (err *C.char) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(what, v)
+		}
+	}()
+	fn()
+	return nil
+}
+
+// panicked makes an error for C of what a callback panicked with.
+func panicked(what string, v any) *C.char {
 	kind, msg := RuntimeError, ""
 	switch v := v.(type) {
 	case *Error:
@@ -88,7 +134,7 @@ func report(what string, err **C.char) {
 	panics.values[id] = &CallbackPanic{Value: v, Stack: debug.Stack()}
 	delete(panics.values, id-maxPanics)
 	panics.mutex.Unlock()
-	*err = C.CString(string(kind) + ": " + what + ": " + msg + panicMark + strconv.FormatUint(id, 10))
+	return C.CString(string(kind) + ": " + what + ": " + msg + panicMark + strconv.FormatUint(id, 10))
 }
 
 // CallbackPanic is what a Go function panicked with that libtorch called. The *Error that comes out
@@ -119,36 +165,42 @@ func checkBack(op string, err unsafe.Pointer, warnings warningsOf) {
 //go:noinline
 func checkBackSlow(op string, err unsafe.Pointer, warnings warningsOf) {
 	if err != nil {
-		e := takeBackError(op, err)
-		warnings.handOn(true)
-		panic(e)
+		defer warnings.handOn(true)
+		panicC(op, err)
 	}
 	warnings.handOn(false)
 }
 
-func takeBackError(op string, err unsafe.Pointer) *Error {
-	e := takeError(op, err)
-	msg, number, marked := strings.Cut(e.Msg, panicMark)
-	if !marked {
-		return e
+// marked looks for the mark that protect has made: it returns the message without it, and the cause.
+// If the callback ended its goroutine, so does this.
+func marked(msg string) (string, error) {
+	msg, mark, found := strings.Cut(msg, panicMark)
+	if !found {
+		return msg, nil
 	}
-	e.Msg = msg
-	id, _ := strconv.ParseUint(number, 10, 64)
+	if panicMark+mark == exitedMark {
+		runtime.Goexit()
+	}
+	id, _ := strconv.ParseUint(mark, 10, 64)
 	panics.mutex.Lock()
 	value := panics.values[id]
 	delete(panics.values, id)
 	panics.mutex.Unlock()
-	if value != nil {
-		e.cause = value
+	if value == nil {
+		return msg, nil
 	}
-	return e
+	return msg, value
 }
 
 // Functions that C calls -----------------------------------------------------------------------------
 
-// Each begins by giving up the caller's place among those that compute: user code may wait for other
-// goroutines. Tensors that come in are borrowed, so Go makes handles of its own; of those that go
-// out C becomes an owner.
+// User code may panic, end its goroutine and wait for other goroutines: see protect and asCallback.
+// Tensors that come in are borrowed, so Go makes handles of its own; of those that go out C becomes
+// an owner.
+
+func callUser(what string, fn func()) *C.char {
+	return asCallback(func() *C.char { return protect(what, fn) })
+}
 
 func borrowed(h C.Tensor) Tensor {
 	if h == nil {
@@ -167,27 +219,22 @@ func handOut(t Tensor, op, arg string) C.Tensor {
 }
 
 //export gotorch_grad_hook
-func gotorch_grad_hook(data unsafe.Pointer, grad C.Tensor, result *C.Tensor) (err *C.char) {
-	defer leaveForGo()()
-	defer report("in a hook", &err)
-	*result = handOut((*callback)(data).hook(borrowed(grad)), "hook", "result")
-	return nil
+func gotorch_grad_hook(data unsafe.Pointer, grad C.Tensor, result *C.Tensor) *C.char {
+	return callUser("in a hook", func() {
+		*result = handOut((*callback)(data).hook(borrowed(grad)), "hook", "result")
+	})
 }
 
 //export gotorch_post_hook
-func gotorch_post_hook(data unsafe.Pointer, leaf C.Tensor) (err *C.char) {
-	defer leaveForGo()()
-	defer report("in a hook", &err)
-	(*callback)(data).postHook(borrowed(leaf))
-	return nil
+func gotorch_post_hook(data unsafe.Pointer, leaf C.Tensor) *C.char {
+	return callUser("in a hook", func() { (*callback)(data).postHook(borrowed(leaf)) })
 }
 
 //export gotorch_backward
 func gotorch_backward(data unsafe.Pointer, context C.FunctionContext, grads *C.Tensor, nGrads C.int64_t,
-	results *C.Tensor, nResults C.int64_t) (err *C.char) {
+	results *C.Tensor, nResults C.int64_t) *C.char {
 	ctx := (*callback)(data).function
-	defer leaveForGo()()
-	defer report("in "+ctx.name, &err)
-	ctx.backward(context, unsafe.Slice(grads, nGrads), unsafe.Slice(results, nResults))
-	return nil
+	return callUser("in "+ctx.name, func() {
+		ctx.backward(context, unsafe.Slice(grads, nGrads), unsafe.Slice(results, nResults))
+	})
 }

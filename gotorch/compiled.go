@@ -51,12 +51,10 @@ func loadCompiled(path string, opts door.CompiledOptions) (door.Compiled[Tensor,
 	state := enterBack() // the model's library may do anything as it is loaded
 	cErr := C.AOTILoad(cPath, &options, &m.h)
 	warnings := leaveBack(state)
+	defer warnings.handOn(true)
 	if cErr != nil {
-		e := takeBackError(op, unsafe.Pointer(cErr))
-		warnings.handOn(true)
-		return nil, e
+		return nil, takeError(op, unsafe.Pointer(cErr))
 	}
-	warnings.handOn(true)
 	return m, nil
 }
 

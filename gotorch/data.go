@@ -22,6 +22,7 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,16 +42,33 @@ var kindDTypes = [...]DType{
 	reflect.Complex64: Complex64, reflect.Complex128: Complex128, reflect.UnsafePointer: 0,
 }
 
+// elementTypes are the types of the numbers that a dtype does not hold all of, and that NewTensor
+// refuses then. A number too large for a float is infinite, in Python too.
+var elementTypes = map[DType]reflect.Type{
+	Int8: reflect.TypeFor[int8](), Int16: reflect.TypeFor[int16](), Int32: reflect.TypeFor[int32](), Int64: reflect.TypeFor[int64](),
+	Uint8: reflect.TypeFor[uint8](), Uint16: reflect.TypeFor[uint16](), Uint32: reflect.TypeFor[uint32](), Uint64: reflect.TypeFor[uint64](),
+	Float16: reflect.TypeFor[float64](), BFloat16: reflect.TypeFor[float64](), Float32: reflect.TypeFor[float64](),
+	Float64: reflect.TypeFor[float64](),
+}
+
 // DTypeOf returns the dtype that holds T's values: Float32 for float32, Int64 for int.
 func DTypeOf[T Element]() DType { return kindDTypes[reflect.TypeFor[T]().Kind()] }
 
 // FromSlice copies data into a new CPU tensor of the given shape; without a shape, of one dimension.
 // It panics with a ValueError if the shape does not have as many elements as data.
+//
+// An empty list that is not nil is a shape, that of no dimensions and one element. So
+// FromSlice(data, t.Shape()...) has t's shape, whatever it is.
 func FromSlice[T Element](data []T, shape ...int64) Tensor {
-	if len(shape) == 0 {
-		return fromBytes("FromSlice", unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), []int64{int64(len(data))})
+	return fromBytes("FromSlice", unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), orFlat(shape, len(data)))
+}
+
+// orFlat returns shape, or that of one dimension with n elements where none is given.
+func orFlat(shape []int64, n int) []int64 {
+	if shape == nil {
+		return []int64{int64(n)}
 	}
-	return fromBytes("FromSlice", unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), shape)
+	return shape
 }
 
 // FromScalar makes a CPU tensor of no dimensions and one element.
@@ -59,7 +77,8 @@ func FromScalar[T Element](value T) Tensor {
 }
 
 // FromRaw copies the bits of elements into a new CPU tensor. It serves the dtypes that Go has no
-// type for, like Float16 and Float8E5M2. It panics with a ValueError if data does not fit the shape.
+// type for, like Float16 and Float8E5M2. The shape is as in [FromSlice]. It panics with a ValueError if
+// data does not fit it.
 func FromRaw(data []byte, dtype DType, shape ...int64) Tensor {
 	if dtype == 0 {
 		panic(newError("FromRaw", TypeError, "argument 'dtype' is the zero DType, where a dtype is required"))
@@ -67,7 +86,8 @@ func FromRaw(data []byte, dtype DType, shape ...int64) Tensor {
 	if size := dtype.Size(); size > 0 && len(data)%size != 0 {
 		panic(newError("FromRaw", ValueError, fmt.Sprintf("%d bytes are no whole number of %s elements", len(data), dtype)))
 	}
-	return fromBytes("FromRaw", unsafe.Pointer(unsafe.SliceData(data)), len(data)/max(1, dtype.Size()), dtype, shape)
+	n := len(data) / max(1, dtype.Size())
+	return fromBytes("FromRaw", unsafe.Pointer(unsafe.SliceData(data)), n, dtype, orFlat(shape, n))
 }
 
 func fromBytes(op string, data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
@@ -75,10 +95,15 @@ func fromBytes(op string, data unsafe.Pointer, n int, dtype DType, shape []int64
 		panic(newError(op, ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)))
 	}
 	var result C.Tensor
-	err := C.TensorFromData(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
-		C.ScalarType(dtype-1), &result)
-	if err != nil {
-		panicC(op, unsafe.Pointer(err))
+	for again := false; ; again = true {
+		err := C.TensorFromData(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
+			C.ScalarType(dtype-1), &result)
+		if err == nil {
+			break
+		}
+		if e := takeError(op, unsafe.Pointer(err)); again || !makeRoom(e) {
+			panic(e)
+		}
 	}
 	return wrapHandle(unsafe.Pointer(result))
 }
@@ -97,7 +122,8 @@ func fits(shape []int64, n int) bool {
 
 // NewTensor copies a number, or nested slices or arrays of numbers of any depth, into a new CPU tensor
 // of that shape. The dtype follows the Go type, unless opts gives one; opts may also name a device.
-// It panics with a ValueError if the slices are ragged, and with a TypeError for other types.
+// It panics with a ValueError if the slices are ragged, with a TypeError for other types, and with a
+// RuntimeError if an integer dtype does not hold a number: 300 as Int8, -1 as Uint8.
 //
 //	gotorch.NewTensor([][]float32{{1, 2}, {3, 4}}) // shape (2, 2)
 func NewTensor(data any, opts ...TensorOptions) Tensor {
@@ -133,10 +159,13 @@ func NewTensor(data any, opts ...TensorOptions) Tensor {
 	buffer := make([]byte, 0, int(count)*dtype.Size())
 	buffer = appendNested(buffer, v, shape, dtype.Size(), nil)
 	t := fromBytes("NewTensor", unsafe.Pointer(unsafe.SliceData(buffer)), int(count), dtype, shape)
-	if len(opts) == 0 {
+	opt := option(opts)
+	if opt == (TensorOptions{}) {
 		return t
 	}
-	opt := opts[0]
+	if to := elementTypes[opt.DType]; to != nil {
+		t.mustFit("NewTensor", to)
+	}
 	result := t.To(ToOptions{DType: opt.DType, Device: opt.Device, Layout: opt.Layout, PinMemory: opt.PinMemory})
 	if result.T != t.T {
 		t.Close()
@@ -226,11 +255,13 @@ func (t Tensor) memory(op string, i *C.TensorInfo) unsafe.Pointer {
 }
 
 // ToSlice copies the elements of t, row by row, into a new slice. Unlike [Data] it takes any tensor:
-// of any dtype (converting the elements), on any device, with any strides.
+// of any dtype, on any device, with any strides. Elements are converted as [Item] converts them, and it
+// panics as Item does where T does not hold one.
 func ToSlice[T Element](t Tensor) []T {
 	want := DTypeOf[T]()
 	i := t.info("ToSlice")
 	if DType(i.dtype+1) != want {
+		t.mustFit("ToSlice", reflect.TypeFor[T]())
 		t = t.Detach().To(want)
 		defer t.Close()
 	}
@@ -244,73 +275,82 @@ func ToSlice[T Element](t Tensor) []T {
 	return out
 }
 
-// Item returns the only element of t, converted to T as Go converts numbers. It panics with a
-// RuntimeError if t has not exactly one element, and with a TypeError if it has an imaginary part
-// that T cannot hold.
+// Item returns the only element of t as a T. A fraction is cut off where T is an integer, and a bool
+// says whether the number is not zero. It panics with a RuntimeError if t has not exactly one element,
+// or if T does not hold the number: 300 as an int8, -1 as a uint8, NaN as an int, 1e300 as a float32.
+// It panics with a TypeError if the number has an imaginary part and T has none.
+//
+// These are the rules of C++'s item<T>(), except that it makes a large unsigned number of a negative
+// one.
 func Item[T Element](t Tensor) (result T) {
 	c := t.item("Item")
-	var re, im float64
-	switch c.kind {
-	case scalarFloat:
-		re = math.Float64frombits(c.a)
-	case scalarComplex:
-		re, im = math.Float64frombits(c.a), math.Float64frombits(c.b)
-	}
-	isInt := c.kind == scalarInt || c.kind == scalarUint || c.kind == scalarBool
-	v := reflect.ValueOf(&result).Elem()
-	switch v.Kind() {
-	case reflect.Complex64, reflect.Complex128:
-		switch {
-		case c.kind == scalarUint:
-			re = float64(c.a)
-		case isInt:
-			re = float64(int64(c.a))
-		}
-		v.SetComplex(complex(re, im))
-		return result
-	}
-	if im != 0 {
-		panic(newError("Item", TypeError, fmt.Sprintf("%v has an imaginary part, which %s cannot hold", complex(re, im), v.Type())))
-	}
-	switch v.Kind() {
-	case reflect.Bool:
-		v.SetBool(isInt && c.a != 0 || !isInt && re != 0)
-	case reflect.Float32, reflect.Float64:
-		switch {
-		case c.kind == scalarUint:
-			re = float64(c.a)
-		case isInt:
-			re = float64(int64(c.a))
-		}
-		v.SetFloat(re)
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		if isInt {
-			v.SetUint(c.a)
-		} else if re < 0 {
-			v.SetUint(uint64(int64(re)))
-		} else {
-			v.SetUint(uint64(re))
-		}
-	default:
-		if isInt {
-			v.SetInt(int64(c.a))
-		} else {
-			v.SetInt(int64(re))
-		}
-	}
+	c.mustBe("Item", reflect.ValueOf(&result).Elem())
 	return result
+}
+
+// mustFit panics as [Item] does if a variable of type to cannot hold an element of t. It looks at the
+// elements only where the dtypes leave it open.
+func (t Tensor) mustFit(op string, to reflect.Type) {
+	from, want, v := t.DType(), kindDTypes[to.Kind()], reflect.New(to).Elem()
+	if from == want || want == Bool || t.Device() == Meta {
+		return
+	}
+	inexact := want.IsFloatingPoint() || want.IsComplex()
+	switch {
+	case from.IsComplex():
+		if want == Complex128 || want == Complex64 && from != Complex128 {
+			return
+		}
+		elements := ToSlice[complex128](t)
+		parts := make([]float64, 0, 2*len(elements))
+		for _, z := range elements {
+			if imag(z) != 0 && !want.IsComplex() {
+				complexScalar(z).mustBe(op, v)
+			}
+			parts = append(parts, real(z), imag(z))
+		}
+		floatsMustBe(parts, op, v)
+	case from.IsFloatingPoint():
+		if !inexact || from == Float64 && (want == Float32 || want == Complex64) {
+			floatsMustBe(ToSlice[float64](t), op, v)
+		}
+	case !from.IsInteger() || inexact:
+	case from == Uint64:
+		if elements := ToSlice[uint64](t); len(elements) > 0 {
+			cScalar{kind: scalarUint, a: slices.Max(elements)}.mustBe(op, v)
+		}
+	case from.Size() < want.Size() && (want.IsSigned() || !from.IsSigned()):
+	default:
+		if elements := ToSlice[int64](t); len(elements) > 0 {
+			cScalar{kind: scalarInt, a: uint64(slices.Min(elements))}.mustBe(op, v)
+			cScalar{kind: scalarInt, a: uint64(slices.Max(elements))}.mustBe(op, v)
+		}
+	}
+}
+
+// floatsMustBe is mustBe for many numbers. Only the extreme ones are tried.
+func floatsMustBe(numbers []float64, op string, v reflect.Value) {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, x := range numbers {
+		if math.IsNaN(x) || math.IsInf(x, 0) { // floats hold them, and integers do not
+			floatScalar(x).mustBe(op, v)
+			continue
+		}
+		low, high = min(low, x), max(high, x)
+	}
+	if low <= high {
+		floatScalar(low).mustBe(op, v)
+		floatScalar(high).mustBe(op, v)
+	}
 }
 
 // Memory that Go lends to libtorch ------------------------------------------------------------------
 
 // FromBlob makes a CPU tensor of data itself: both share the memory, which stays in place until
-// libtorch drops the tensor and all its views. Without a shape the tensor has one dimension. It
-// panics with a ValueError if the shape does not have as many elements as data.
+// libtorch drops the tensor and all its views. The shape is as in [FromSlice]. It panics with a
+// ValueError if the shape does not have as many elements as data.
 func FromBlob[T Element](data []T, shape ...int64) Tensor {
-	if len(shape) == 0 {
-		shape = []int64{int64(len(data))}
-	}
-	return fromBlob(unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), shape)
+	return fromBlob(unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), orFlat(shape, len(data)))
 }
 
 // lent holds the pins of memory that tensors use, by token.

@@ -95,6 +95,27 @@ func TestFromSliceRefusesOtherShapes(t *testing.T) {
 	if x := gotorch.FromSlice([]int{}, 0, 5); x.Numel() != 0 || !slices.Equal(x.Shape(), []int64{0, 5}) {
 		t.Errorf("shape is %v", x.Shape())
 	}
+	// An empty shape is one, and no shape is that of the data: in all three alike.
+	number := gotorch.Zeros(nil)
+	for name, x := range map[string]gotorch.Tensor{
+		"FromSlice": gotorch.FromSlice([]float32{1}, number.Shape()...),
+		"FromBlob":  gotorch.FromBlob([]float32{1}, number.Shape()...),
+		"FromRaw":   gotorch.FromRaw(make([]byte, 4), gotorch.Float32, number.Shape()...),
+	} {
+		if x.Dim() != 0 {
+			t.Errorf("%s makes shape %v of an empty one", name, x.Shape())
+		}
+	}
+	for name, x := range map[string]gotorch.Tensor{
+		"FromSlice": gotorch.FromSlice([]float32{1}),
+		"FromBlob":  gotorch.FromBlob([]float32{1}),
+		"FromRaw":   gotorch.FromRaw(make([]byte, 4), gotorch.Float32),
+	} {
+		if !slices.Equal(x.Shape(), []int64{1}) {
+			t.Errorf("%s makes shape %v without one", name, x.Shape())
+		}
+	}
+	mustFail(t, gotorch.ValueError, "does not have the 3 elements", func() { gotorch.FromSlice([]int{1, 2, 3}, number.Shape()...) })
 	if x := gotorch.FromSlice[float32](nil); !slices.Equal(x.Shape(), []int64{0}) {
 		t.Errorf("shape is %v", x.Shape())
 	}
@@ -194,6 +215,35 @@ func TestItemConverts(t *testing.T) {
 		t.Error("bool or int converts wrongly")
 	}
 	mustFail(t, gotorch.TypeError, "imaginary part", func() { gotorch.Item[float64](gotorch.FromScalar(1i)) })
+	for what, fn := range map[string]func(){
+		"int8 without overflow: it is 300":  func() { gotorch.Item[int8](gotorch.FromScalar(300)) },
+		"uint8 without overflow: it is -1":  func() { gotorch.Item[uint8](gotorch.FromScalar(-1)) },
+		"int without overflow: it is NaN":   func() { gotorch.Item[int](gotorch.FromScalar(math.NaN())) },
+		"float32 without overflow: it is 1": func() { gotorch.Item[float32](gotorch.FromScalar(1e300)) },
+		"int64 without overflow: it is 9223372036854775808": func() {
+			gotorch.Item[int64](gotorch.FromScalar(uint64(1 << 63)))
+		},
+		"int8 without overflow: it is -129": func() { gotorch.ToSlice[int8](gotorch.FromSlice([]int64{1, -129, 3})) },
+		"int32 without overflow: it is +Inf": func() {
+			gotorch.ToSlice[int32](gotorch.FromSlice([]float32{1, float32(math.Inf(1))}))
+		},
+		"float32 without overflow: it is -1e+300": func() { gotorch.ToSlice[float32](gotorch.FromSlice([]float64{math.NaN(), -1e300})) },
+		"int without overflow: it is 1844674407370955161": func() {
+			gotorch.ToSlice[int](gotorch.FromSlice([]uint64{1, math.MaxUint64}))
+		},
+		"uint8 without overflow: it is 256": func() { gotorch.ToSlice[uint8](gotorch.FromScalar(256).To(gotorch.Float16)) },
+		"int8 without overflow: it is 301":  func() { gotorch.NewTensor([]int{1, 301}, gotorch.TensorOptions{DType: gotorch.Int8}) },
+		"uint8 without overflow: it is -2": func() {
+			gotorch.NewTensor([]float32{1, -2}, gotorch.TensorOptions{DType: gotorch.Uint8})
+		},
+	} {
+		mustFail(t, gotorch.RuntimeError, what, fn)
+	}
+	mustFail(t, gotorch.TypeError, "imaginary part", func() { gotorch.ToSlice[float32](gotorch.FromSlice([]complex64{1, 2i})) })
+	large := gotorch.NewTensor([]float64{1e300, -2.5}, gotorch.TensorOptions{DType: gotorch.Float32})
+	if got := gotorch.ToSlice[float64](large); !math.IsInf(got[0], 1) || got[1] != -2.5 { // as torch.tensor
+		t.Errorf("1e300 as a float32 is %v", got)
+	}
 	mustFail(t, gotorch.RuntimeError, "a Tensor with 2 elements cannot be converted to Scalar", func() {
 		gotorch.Item[int](gotorch.Zeros([]int64{2}))
 	})
@@ -262,5 +312,25 @@ func TestRawData(t *testing.T) {
 		if x.DType() != d || len(gotorch.RawData(x)) != 2*d.Size() {
 			t.Errorf("%s: got %s of %d bytes", d, x.DType(), len(gotorch.RawData(x)))
 		}
+	}
+}
+
+func TestThereIsOneOptionsStruct(t *testing.T) {
+	x := gotorch.Ones([]int64{2})
+	for name, fn := range map[string]func(){
+		"a generated function": func() { x.Add(x, gotorch.AddOptions{}, gotorch.AddOptions{Alpha: 2}) },
+		"a factory":            func() { gotorch.Zeros(nil, gotorch.TensorOptions{}, gotorch.TensorOptions{}) },
+		"NewTensor":            func() { gotorch.NewTensor(1, gotorch.TensorOptions{}, gotorch.TensorOptions{}) },
+		"Backward":             func() { x.Backward(gotorch.BackwardOptions{}, gotorch.BackwardOptions{}) },
+		"Grad":                 func() { gotorch.Grad(nil, nil, gotorch.GradOptions{}, gotorch.GradOptions{}) },
+		"Tensors":              func() { gotorch.Tensors{x}.Add(nil, gotorch.AddOptions{}, gotorch.AddOptions{}) },
+		"Autocast": func() {
+			gotorch.Autocast(gotorch.CPU, 0, func() {}, gotorch.AutocastOptions{}, gotorch.AutocastOptions{})
+		},
+		"DetectAnomaly": func() { gotorch.DetectAnomaly(func() {}, gotorch.AnomalyOptions{}, gotorch.AnomalyOptions{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mustFail(t, gotorch.TypeError, "there may be one options struct, and there are 2", fn)
+		})
 	}
 }

@@ -92,9 +92,7 @@ func Named(name string, value any) NamedArg { return NamedArg{name, value} }
 
 // Object is a value of an operator that has no form in Go, such as packed weights. It can be handed
 // to other operators.
-type Object struct {
-	h C.Object
-}
+type Object struct{ c owner }
 
 // Call calls op. The types of args and results are dynamic, because the operator may be one that
 // nobody knew of when this program was compiled:
@@ -134,9 +132,8 @@ func (op *Operator) Call(args ...any) []any {
 	taken := false
 	defer func() { C.FreeValues(results, n, C.bool(!taken)) }()
 	if err != nil {
-		e := takeBackError(op.name, unsafe.Pointer(err))
-		warnings.handOn(true)
-		panic(e)
+		defer warnings.handOn(true)
+		panicC(op.name, unsafe.Pointer(err))
 	}
 	warnings.handOn(true) // if that panics, FreeValues frees the results
 
@@ -221,13 +218,13 @@ func (c *caller) add(arg any) {
 		if x == nil {
 			c.push(C.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueGenerator, 0), x.h)
+			put(c.push(C.ValueGenerator, 0), x.c.h)
 		}
 	case *Storage:
 		if x == nil {
 			c.push(C.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueStorage, 0), x.h)
+			put(c.push(C.ValueStorage, 0), x.c.h)
 		}
 	case Stream:
 		put(c.push(C.ValueStream, 0), x)
@@ -235,7 +232,7 @@ func (c *caller) add(arg any) {
 		if x == nil {
 			c.push(C.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueObject, 0), x.h)
+			put(c.push(C.ValueObject, 0), x.c.h)
 		}
 	case string:
 		put(c.push(C.ValueString, len(x)), c.cString(x))
@@ -328,8 +325,9 @@ func (r *resultReader) next() any {
 	case C.ValueStream:
 		return get[Stream](v)
 	case C.ValueObject:
-		object := &Object{C.RetainObject(get[C.Object](v))}
-		runtime.AddCleanup(object, func(h C.Object) { C.FreeObject(h) }, object.h)
+		object := new(Object)
+		h := C.RetainObject(get[C.Object](v))
+		object.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeObject(C.Object(h)) })
 		return object
 	case C.ValueList:
 		switch n := int(v.len); get[int64](v) {
@@ -367,10 +365,4 @@ func list[T any](r *resultReader, n int) []T {
 		out[i], _ = r.next().(T)
 	}
 	return out
-}
-
-func newStorage(h C.Storage) *Storage {
-	s := &Storage{unsafe.Pointer(h)}
-	runtime.AddCleanup(s, func(h C.Storage) { C.FreeStorage(h) }, h)
-	return s
 }

@@ -31,6 +31,9 @@ func (t Tensor) plain(op string) (result Tensor, err error) {
 		return Tensor{}, newError(op, NotImplementedError, "a tensor on the meta device has no values")
 	}
 	t.Shape() // panics for nested tensors
+	if t.Dim() > maxDims {
+		return Tensor{}, newError(op, NotImplementedError, fmt.Sprintf("the tensor has %d dimensions, and no more than %d are decoded", t.Dim(), maxDims))
+	}
 	return t.Detach().To(CPU).ResolveConj().ResolveNeg().Contiguous(), nil
 }
 
@@ -66,12 +69,25 @@ func (t Tensor) GobEncode() (b []byte, err error) {
 	return b, nil
 }
 
-// GobDecode is part of gob.GobDecoder.
+// GobDecode is part of gob.GobDecoder. It also reads what GoTorch's first version wrote: files of [Decode]
+// that hold a tensor.
 func (t *Tensor) GobDecode(b []byte) (err error) {
 	defer catch(&err)
 	bad := newError("GobDecode", ValueError, "the data is truncated, or no tensor")
 	if len(b) == 1 && b[0] == 0 {
 		*t = Tensor{}
+		return nil
+	}
+	if bytes.HasPrefix(b, []byte("PK\x03\x04")) {
+		v, err := Decode(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return err
+		}
+		made, ok := v.(Tensor)
+		if !ok {
+			return newError("GobDecode", ValueError, "the data is a file of torch.save that holds no tensor")
+		}
+		*t = made
 		return nil
 	}
 	if len(b) < 3 || b[0] != gobVersion || len(b) < 3+int(b[2]) {
@@ -92,7 +108,7 @@ func (t *Tensor) GobDecode(b []byte) (err error) {
 		return v, true
 	}
 	ndim, ok := next()
-	if !ok || ndim > uint64(len(b)) {
+	if !ok || ndim > maxDims {
 		return bad
 	}
 	shape := make([]int64, ndim)
@@ -247,6 +263,9 @@ func (t *Tensor) UnmarshalJSON(b []byte) (err error) {
 	if d.IsQuantized() {
 		return newError("UnmarshalJSON", NotImplementedError, "quantised tensors cannot be decoded")
 	}
+	if len(j.Shape) > maxDims {
+		return newError("UnmarshalJSON", ValueError, fmt.Sprintf("the tensor has %d dimensions, and no more than %d are decoded", len(j.Shape), maxDims))
+	}
 	made, err := fromJSONData(d, j)
 	if err != nil {
 		return err
@@ -323,8 +342,7 @@ func fromElements[T Element](d DType, list []T, j jsonTensor) (Tensor, error) {
 	if !fits(shape, len(list)) {
 		return Tensor{}, newError("UnmarshalJSON", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, len(list)))
 	}
-	// FromSlice takes no shape for the length of the data.
-	return FromSlice(list).To(d).Reshape(shape), nil
+	return FromSlice(list, shape...).To(d), nil
 }
 
 // checkRange reports an integer that does not fit into d, which PyTorch would wrap around.

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -160,6 +163,112 @@ func TestJSONMistakes(t *testing.T) {
 			t.Errorf("%s changed the tensor to %v", text, x)
 		}
 	}
+}
+
+// first is a tensor of GoTorch's first version, which gob stored as what torch::pickle_save makes of it.
+type first []byte
+
+func (f first) GobEncode() ([]byte, error) { return f, nil }
+
+func TestGobReadsWhatTheFirstVersionWrote(t *testing.T) {
+	data, err := os.ReadFile("testdata/first_version.gob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "tensor([[ 1.5000, -2.0000],\n        [ 3.0000,  4.2500]])"
+	var stream bytes.Buffer
+	if err := gob.NewEncoder(&stream).Encode(map[string]first{"w": data}); err != nil {
+		t.Fatal(err)
+	}
+	var tensors map[string]gotorch.Tensor
+	if err := gob.NewDecoder(&stream).Decode(&tensors); err != nil || tensors["w"].String() != want {
+		t.Errorf("got %v, %v", tensors["w"], err)
+	}
+	var list bytes.Buffer
+	if err := gotorch.Encode(&list, "m", []any{1}); err != nil {
+		t.Fatal(err)
+	}
+	x := floats(5)
+	for _, bad := range [][]byte{data[:len(data)/2], list.Bytes()} {
+		if err := x.GobDecode(bad); !errors.Is(err, gotorch.ValueError) || x.String() != "tensor([5.])" {
+			t.Errorf("got %v, %v", x, err)
+		}
+	}
+}
+
+func TestNoMoreDimensionsAreSavedThanAreRead(t *testing.T) {
+	shape := slices.Repeat([]int64{1}, 65)
+	x := floats(1).Reshape(shape)
+	_, gobErr := x.GobEncode()
+	_, jsonErr := x.MarshalJSON()
+	path := filepath.Join(t.TempDir(), "m")
+	for _, err := range []error{gobErr, jsonErr, gotorch.Save(path+".pt", x),
+		gotorch.SaveTensors(path+".safetensors", map[string]gotorch.Tensor{"x": x})} {
+		if !errors.Is(err, gotorch.NotImplementedError) || !strings.Contains(err.Error(), "65 dimensions") {
+			t.Error(err)
+		}
+	}
+	x = floats(1).Reshape(shape[:64])
+	if y := throughGob(t, x); y.Dim() != 64 {
+		t.Error(y.Dim())
+	}
+	text := fmt.Sprintf(`{"dtype":"float32","shape":[1%s],"data":[1]}`, strings.Repeat(",1", 64))
+	if err := json.Unmarshal([]byte(text), &x); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+}
+
+func FuzzGobDecode(f *testing.F) {
+	for _, x := range []gotorch.Tensor{{}, floats(1, 2).RequiresGrad_(), ones(0, 3), gotorch.FromSlice([]int8{1, 2, 3, 4}, 2, 2)} {
+		b, err := x.GobEncode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	if data, err := os.ReadFile("testdata/first_version.gob"); err != nil {
+		f.Fatal(err)
+	} else {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var x gotorch.Tensor
+		if err := x.GobDecode(data); err == nil {
+			decoded(t, x, len(data))
+		}
+	})
+}
+
+func FuzzUnmarshalJSON(f *testing.F) {
+	for _, x := range []gotorch.Tensor{
+		{}, floats(1, 2).RequiresGrad_(), ones(0, 3), gotorch.FromSlice([]int8{1, 2}), gotorch.FromSlice([]complex64{1i}),
+		gotorch.FromRaw([]byte{1, 2}, gotorch.Bits8, 2), gotorch.FromSlice([]bool{true}), gotorch.FromSlice([]float64{math.Inf(1)}),
+	} {
+		text, err := x.MarshalJSON()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var x gotorch.Tensor
+		if err := json.Unmarshal(text, &x); err == nil {
+			decoded(t, x, len(text))
+		}
+	})
+}
+
+// decoded looks at a tensor that n bytes of a file became.
+func decoded(t *testing.T, x gotorch.Tensor, n int) {
+	t.Helper()
+	if !x.Defined() {
+		return
+	}
+	if bytes := x.StorageBytes(); bytes > 64*int64(n) {
+		t.Fatalf("a tensor of %d bytes from %d", bytes, n)
+	}
+	_ = x.String()
+	x.Close()
 }
 
 func TestGobMistakes(t *testing.T) {

@@ -133,7 +133,8 @@ func panicC(op string, err unsafe.Pointer) {
 	panic(takeError(op, err))
 }
 
-// takeError makes an *Error of the message that C returned, and frees it.
+// takeError makes an *Error of the message that C returned, and frees it. If Go code that C called has
+// ended its goroutine, takeError ends the caller's: what must be done all the same is deferred.
 func takeError(op string, err unsafe.Pointer) *Error {
 	text := C.GoString((*C.char)(err))
 	C.FreeString((*C.char)(err))
@@ -141,5 +142,6 @@ func takeError(op string, err unsafe.Pointer) *Error {
 	if !ok {
 		kind, msg = string(RuntimeError), text
 	}
-	return &Error{Op: op, Kind: ErrorKind(kind), Msg: msg}
+	msg, cause := marked(msg)
+	return &Error{Op: op, Kind: ErrorKind(kind), Msg: msg, cause: cause}
 }

@@ -1,6 +1,10 @@
 package gotorch
 
-import "runtime"
+import (
+	"math"
+	"runtime"
+	"slices"
+)
 
 // Lent returns how many Go values libtorch holds: memory of FromBlob, hooks, functions.
 func Lent() int {
@@ -12,6 +16,9 @@ func Lent() int {
 
 // Words returns how many words wait for the collector, with or without a live handle.
 func Words() int64 { return growth.made.Load() }
+
+// Owned returns how many handles live that are not tensors'.
+func Owned() int64 { return owned.Load() }
 
 // Causes returns how many panics of callbacks wait for the call that they end.
 func Causes() int {
@@ -33,14 +40,14 @@ func Collect() {
 	}
 }
 
-// BoundCalls makes calls be counted from now on, as in a program with many OS threads. What it
-// returns ends that.
-func BoundCalls() (end func()) {
-	was := attention.Load() & attentionBounded
-	if was == 0 {
-		boundCalls()
-	}
+// BoundCalls makes so many calls at a time be let in from now on, as in a program with many OS
+// threads. What it returns ends that.
+func BoundCalls(n int) (end func()) {
+	was, backsWas, inCWas := attention.Load()&attentionBounded, backs.limit, inC.limit
+	boundCalls(int64(n))
+	backs.limit, inC.limit = int64(n), int64(n)+1
 	return func() {
+		backs.limit, inC.limit = backsWas, inCWas
 		if was == 0 {
 			attention.And(^uint32(attentionBounded))
 		}
@@ -48,4 +55,35 @@ func BoundCalls() (end func()) {
 }
 
 // CallsNow returns how many calls are counted as running or waiting.
-func CallsNow() int64 { return inC.now.Load() }
+func CallsNow() int64 { return inC.now.Load() + backs.now.Load() }
+
+// InScope reports whether the calling thread is inside of a scope.
+func InScope() bool { return currentScope() != nil }
+
+// LockedNow returns how many goroutines are inside of a mode or a scope, or wait for that.
+func LockedNow() int64 { return locked.now.Load() }
+
+// LockedLimit returns how many may be at a time.
+func LockedLimit() int { return int(locked.limit) }
+
+// SetMostLocked sets how many may be when the bound has given way, and how long others wait then.
+func SetMostLocked(most, patient int) {
+	mostLocked = func() int64 { return int64(most) }
+	locked.patient = patient
+}
+
+// RunsAgain reports whether an op is run once more when memory is out, by PyTorch's name.
+func RunsAgain(name string) bool {
+	return !opID(slices.Index(opNames[:], name)).writes()
+}
+
+// WithoutCollections runs fn while no growth of memory starts a collection.
+func WithoutCollections(fn func()) {
+	growth.bytes.limit.Store(math.MaxInt64)
+	growth.words.limit.Store(math.MaxInt64)
+	defer func() {
+		growth.bytes.rebase(liveBytes())
+		growth.words.rebase(growth.made.Load())
+	}()
+	fn()
+}

@@ -49,7 +49,8 @@ type Function interface {
 	// Backward returns the gradient of each input, given those of the outputs; none stands for
 	// zeros. Under CreateGraph it runs with grad mode, and what it does becomes part of the graph.
 	// It may be called several times, also in several goroutines, and on a thread of libtorch's. A
-	// panic in it ends the backward pass and comes out of [Tensor.Backward].
+	// panic in it ends the backward pass and comes out of [Tensor.Backward]; what is said at
+	// [Tensor.RegisterHook] holds here too.
 	Backward(ctx *FunctionContext, grads []Tensor) []Tensor
 }
 

@@ -6,6 +6,7 @@ package gotorch
 import "C"
 
 import (
+	"reflect"
 	"slices"
 	"unsafe"
 
@@ -15,6 +16,7 @@ import (
 // What package graph needs, on which the packages stand that Python writes.
 
 func init() {
+	door.ManyOptions = func(of reflect.Type, n int) error { return manyOptions(of, n) }
 	door.CallC = door.Calls[Tensor]{
 		Before: func() door.CallState {
 			c := beforeCall()

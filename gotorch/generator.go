@@ -32,13 +32,11 @@ func InitialSeed() uint64 { return DefaultGenerator(CPU).InitialSeed() }
 // Generator is a stream of random numbers. Ops that draw some have a Generator among their options;
 // nil is the device's own. It may be used by several goroutines at once, in an order that is then up
 // to chance.
-type Generator struct {
-	h C.Generator
-}
+type Generator struct{ c owner }
 
 func newGenerator(h C.Generator) *Generator {
-	g := &Generator{h}
-	runtime.AddCleanup(g, func(h C.Generator) { C.FreeGenerator(h) }, h)
+	g := new(Generator)
+	g.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeGenerator(C.Generator(h)) })
 	return g
 }
 
@@ -74,7 +72,7 @@ func (g *Generator) handle(opID, string) unsafe.Pointer {
 	if g == nil {
 		return nil
 	}
-	return unsafe.Pointer(g.h)
+	return g.c.h
 }
 
 // try calls a C function of g.
@@ -82,7 +80,7 @@ func (g *Generator) try(op string, call func(C.Generator) *C.char) {
 	if g == nil {
 		panic(newError(op, TypeError, "the generator is nil"))
 	}
-	err := call(g.h)
+	err := call(C.Generator(g.c.h))
 	runtime.KeepAlive(g)
 	if err != nil {
 		panicC(op, unsafe.Pointer(err))

@@ -1,7 +1,7 @@
 package gotorch
 
 /*
-#include <cgotorch.h>
+#include <files.h>
 #include <stdlib.h>
 */
 import "C"
@@ -18,8 +18,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/replace"
 )
 
 // UnpicklingError is the kind of the errors for files that hold more than data, or no valid data.
@@ -58,20 +59,20 @@ func SaveTensors(path string, tensors map[string]Tensor) error {
 // LoadTensors reads the tensors of a file, by their names: a safetensors file, or one of [Save] or
 // torch.save that holds a dict of tensors. Which it is does not depend on the file's name.
 func LoadTensors(path string, opts ...LoadOptions) (map[string]Tensor, error) {
-	f, err := os.Open(path)
+	f, size, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	var head [9]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if head[8] == '{' {
-		tensors, _, err := LoadSafetensors(path, opts...)
+		tensors, _, err := loadSafetensors(f, opts)
 		return tensors, err
 	}
-	v, err := Load(path, opts...)
+	v, err := load(f, f, size, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +108,11 @@ func namedTensors(path string, v any) (map[string]Tensor, error) {
 // Sparse, quantised and nested tensors, and those on the meta device, are an error of kind
 // NotImplementedError.
 //
-// A file at path is replaced when the new one is complete, and not before.
+// A file at path is replaced when the new one is complete, and not before. Until then it is beside it,
+// as gotorch-*.part; what a process that was killed has left so, the next one that saves in the folder
+// removes.
 func Save(path string, value any) error {
-	return replaceFile(path, func(w io.Writer) error { return Encode(w, archiveName(path), value) })
+	return replace.File(path, func(w io.Writer) error { return Encode(w, archiveName(path), value) })
 }
 
 // archiveName is the name of the folder inside of the archive, which Python takes from the file.
@@ -129,40 +132,49 @@ func archiveName(path string) string {
 //	nil, bool, int64 (beyond its range *big.Int), float64, complex128, string, []byte, DType, Device
 //
 // The error says if the file is truncated, changed, or something else; its kind is then
-// UnpicklingError or ValueError.
+// UnpicklingError or ValueError. So it does of a file that asks for far more memory or time than one of
+// its length needs, or whose values are in so many places at once that nobody could print them.
 func Load(path string, opts ...LoadOptions) (any, error) {
-	f, err := os.Open(path)
+	f, size, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	return load(f, f, size, opts)
+}
+
+// openFile opens a file to read. Whoever loads a file opens it once: its name may lead to another file
+// a moment later.
+func openFile(path string) (f *os.File, size int64, err error) {
+	f, err = os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
-	return load(path, f, info.Size(), opts)
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
 }
 
 // Decode is [Load] for size bytes from anywhere, such as a bytes.Reader. It cannot map them.
 func Decode(r io.ReaderAt, size int64, opts ...LoadOptions) (any, error) {
-	if len(opts) > 0 && opts[0].Map {
+	if option(opts).Map {
 		return nil, newError("Decode", ValueError, "only a file can be mapped: use Load")
 	}
-	return load("", r, size, opts)
+	return load(nil, r, size, opts)
 }
 
-// load is Load; path is "" where there is no file.
-func load(path string, r io.ReaderAt, size int64, opts []LoadOptions) (v any, err error) {
+// load is Load; file is what r reads, or nil where there is no file.
+func load(file *os.File, r io.ReaderAt, size int64, opts []LoadOptions) (v any, err error) {
 	// A tensor that cannot be made, for lack of memory or of a GPU, panics.
 	defer catch(&err)
-	var opt LoadOptions
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	a, err := openArchive(path, r, size, opt)
+	opt := option(opts)
+	a, err := openArchive(file, r, size, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -221,20 +233,20 @@ func freeStrings(cs []*C.char) {
 
 // LoadSafetensors reads a safetensors file: its tensors by their names, and its metadata.
 func LoadSafetensors(path string, opts ...LoadOptions) (map[string]Tensor, map[string]string, error) {
-	var opt LoadOptions
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	// For the error of the operating system.
-	f, err := os.Open(path)
+	f, _, err := openFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	f.Close()
-	cPath := C.CString(path)
+	defer f.Close()
+	return loadSafetensors(f, opts)
+}
+
+func loadSafetensors(f *os.File, opts []LoadOptions) (map[string]Tensor, map[string]string, error) {
+	opt := option(opts)
+	cPath := C.CString(f.Name())
 	defer C.free(unsafe.Pointer(cPath))
 	var file C.TensorFile
-	if err := C.LoadTensors(cPath, C.bool(opt.Map), &file); err != nil {
+	if err := C.cgotorch_load_open_tensors(C.int(f.Fd()), cPath, C.bool(opt.Map), &file); err != nil {
 		return nil, nil, takeError("LoadSafetensors", unsafe.Pointer(err))
 	}
 	return takeFile(&file, opt.Device)
@@ -242,10 +254,7 @@ func LoadSafetensors(path string, opts ...LoadOptions) (map[string]Tensor, map[s
 
 // ParseSafetensors is [LoadSafetensors] for the contents of a file.
 func ParseSafetensors(data []byte, opts ...LoadOptions) (map[string]Tensor, map[string]string, error) {
-	var device Device
-	if len(opts) > 0 {
-		device = opts[0].Device
-	}
+	device := option(opts).Device
 	var file C.TensorFile
 	if err := C.ParseTensors(unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)), &file); err != nil {
 		return nil, nil, takeError("ParseSafetensors", unsafe.Pointer(err))
@@ -275,66 +284,6 @@ func takeFile(file *C.TensorFile, device Device) (tensors map[string]Tensor, met
 }
 
 // Files ---------------------------------------------------------------------------------------------------
-
-var partNumber atomic.Uint64
-
-// replaceFile writes a file under another name beside path and moves it there when it is complete.
-func replaceFile(path string, fill func(io.Writer) error) (err error) {
-	defer catch(&err)
-	// A link is kept, and the file that it points to replaced.
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	mode := fs.FileMode(0o666)
-	old, err := os.Stat(path)
-	exists := err == nil
-	if exists && !old.Mode().IsRegular() && !old.IsDir() { // a device or a pipe
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		return errors.Join(fill(f), f.Close())
-	}
-	if exists && old.IsDir() {
-		return &fs.PathError{Op: "create", Path: path, Err: errors.New("is a directory")}
-	}
-	part := path + "." + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(partNumber.Add(1), 10) + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	complete := false
-	defer func() {
-		if !complete { // also after a panic in fill
-			f.Close()
-			os.Remove(part)
-		}
-	}()
-	if exists {
-		if err := f.Chmod(old.Mode().Perm()); err != nil {
-			return err
-		}
-	}
-	if err := fill(f); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil { // some file systems report a full disk only here
-		return err
-	}
-	if err := os.Rename(part, path); err != nil {
-		return err
-	}
-	complete = true
-	// So that the new name survives a crash; not every file system can.
-	if dir, err := os.Open(filepath.Dir(path)); err == nil {
-		dir.Sync()
-		dir.Close()
-	}
-	return nil
-}
 
 // counter counts what is written through it.
 type counter struct {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"math/big"
@@ -13,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +68,7 @@ func TestSmokeTensorsInFiles(t *testing.T) {
 			}
 			sameTensors(t, got, named())
 		}
-		if left, _ := filepath.Glob(path + "*.part"); len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.part")); len(left) > 0 {
 			t.Error("left behind:", left)
 		}
 	}
@@ -289,6 +292,60 @@ func TestValuesThatCannotBeSaved(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
 		t.Error("left behind:", left)
+	}
+}
+
+// Whoever loads a file that another replaces gets one of the two, and never parts of both.
+func TestLoadingAFileThatIsBeingReplaced(t *testing.T) {
+	dir := t.TempDir()
+	for _, ext := range []string{".pt", ".safetensors"} {
+		path := filepath.Join(dir, "m"+ext)
+		versions := []string{filepath.Join(dir, "one"+ext), filepath.Join(dir, "two"+ext)}
+		for i, version := range versions {
+			// Of different sizes, so that what lies at a place of the one lies elsewhere in the other.
+			tensors := map[string]gotorch.Tensor{}
+			for k := range 4 + 8*i {
+				tensors[fmt.Sprint("x", k)] = gotorch.Full([]int64{int64(500 * (i + 1))}, float64(i+1))
+			}
+			if err := gotorch.SaveTensors(version, tensors); err != nil {
+				t.Fatal(err)
+			}
+		}
+		replace := func(i int) {
+			if err := errors.Join(os.Link(versions[i%2], path+".next"), os.Rename(path+".next", path)); err != nil {
+				t.Error(err)
+			}
+		}
+		replace(0)
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := 1; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					replace(i)
+				}
+			}
+		}()
+		for i := range 600 {
+			tensors, err := gotorch.LoadTensors(path, gotorch.LoadOptions{Map: i%3 > 0})
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			version := float32(len(tensors)/8 + 1)
+			for name, x := range tensors {
+				got := gotorch.ToSlice[float32](x)
+				if len(got) != 500*int(version) || slices.Min(got) != version || slices.Max(got) != version {
+					t.Fatalf("load %d: %s of version %v is %d elements from %v to %v", i, name, version, len(got), slices.Min(got), slices.Max(got))
+				}
+				x.Close()
+			}
+		}
+		close(stop)
+		<-done
 	}
 }
 
@@ -533,6 +590,7 @@ func TestMalformedArchives(t *testing.T) {
 		{"the pickle is truncated", pkl("\x8e\xff\xff\xff\xff\xff\xff\xff\xffabc")},
 		{"holds the Python object torch.Tensor", pkl("ctorch\nTensor\n")},
 		{"sets the state of a", pkl("]}b")},
+		{"a storage that belongs to no tensor", pkl(storageRef)},
 		{"unknown device", pkl("ctorch\ndevice\nX\x03\x00\x00\x00xyz\x85R")},
 	} {
 		_, err := gotorch.Decode(bytes.NewReader(c.data), int64(len(c.data)))
@@ -549,18 +607,82 @@ func TestMalformedArchives(t *testing.T) {
 }
 
 func TestASmallFileCannotAskForMuchMemory(t *testing.T) {
-	// A list of a list of a list ..., each twice: 2^60 places, were it written out.
-	bomb := "\x80\x02]q\x00" + strings.Repeat("]q\x01(h\x00h\x00eq\x00", 60) + "."
-	data := repacked(t, map[string]string{"data.pkl": bomb}, zip.Store)
-	if _, err := gotorch.Decode(bytes.NewReader(data), int64(len(data))); err != nil {
-		t.Error(err)
+	const n = 100_000
+	times := strings.Repeat
+	text := func(n int) string {
+		return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(n))) + times("a", n)
 	}
-	// The same with tuples and with dicts.
-	bomb = "\x80\x02)q\x00" + strings.Repeat("h\x00h\x00\x86q\x00", 60) + "."
-	data = repacked(t, map[string]string{"data.pkl": bomb}, zip.Store)
-	if _, err := gotorch.Decode(bytes.NewReader(data), int64(len(data))); err != nil {
-		t.Error(err)
+	global := func(name string) string { return "c" + strings.Replace(name, " ", "\n", 1) + "\n" }
+	// Value 0 is what is long, value 1 what makes more of it in a few bytes.
+	put := func(long, function string) string { return long + "q\x00" + "0" + function + "q\x01" + "0" }
+	items := "(" + times("K\x01", n) // and then 'l' or 't'
+	pairs := "(" + func() (s string) {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString("M" + string(binary.LittleEndian.AppendUint16(nil, uint16(i))) + "N")
+		}
+		return b.String()
+	}() + "d"
+	tensor := rebuild + storageRef + "K\x00" + "(" + times("K\x01", 60) + "t" + "(" + times("K\x01", 60) + "t\x89Nt"
+
+	const budget, places, wrong = "asks for far more memory or time", "in so many places at once", "is called with the wrong arguments"
+	for name, c := range map[string]struct{ pkl, want string }{
+		"dicts of a dict":       {put(pairs, global("collections OrderedDict")) + "](" + times("h\x01h\x00\x85R", n) + "e", budget},
+		"changed dicts of one":  {put(pairs, global("collections OrderedDict")) + "](" + times("h\x01h\x00\x85RNNs", n) + "e", budget},
+		"many pending":          {put(pairs, global("torch._utils _rebuild_tensor_v2")+"q\x02"+tensor[len(rebuild)-1:len(tensor)-1]+"h\x00t") + "](" + times("h\x02h\x01R", n) + "e", budget},
+		"dicts of a list":       {put("]("+times("K\x01N\x86", n)+"e", global("collections OrderedDict")) + "](" + times("h\x01h\x00\x85R", n) + "e", budget},
+		"sets of a list":        {put(items+"l", global("builtins set")) + "](" + times("h\x01h\x00\x85R", n) + "e", budget},
+		"sizes of a tuple":      {put(items+"t", global("torch Size")) + "](" + times("h\x01h\x00\x85R", n) + "e", budget},
+		"bytes of a text":       {put(text(n)+"X\x06\x00\x00\x00latin1\x86", global("_codecs encode")) + "](" + times("h\x01h\x00R", n) + "e", budget},
+		"devices of a text":     {put(text(n)+"K\x01\x86", global("torch device")) + "](" + times("h\x01h\x00R", n) + "e", "unknown device"},
+		"tensors of a storage":  {put(tensor[len(rebuild)-1:], global("torch._utils _rebuild_tensor_v2")) + "](" + times("h\x01h\x00R", n) + "e", budget},
+		"tensors of 1000 sizes": {rebuild + storageRef + "K\x00" + "(" + times("K\x01", n) + "tq\x00h\x00\x89NtR", wrong},
+		"a long key":            {put(text(n), "N") + "}(" + times("h\x00N", n) + "u", budget},
+		"a long storage name":   {"(X\x07\x00\x00\x00storage" + global("torch FloatStorage") + text(n) + "X\x03\x00\x00\x00cpuK\x00tq\x00" + times("Q0h\x00", n) + "Q", budget},
+		"a list twice, twice":   {"]q\x00" + times("]q\x01(h\x00h\x00eq\x00", 60), places},
+		"a tuple twice, twice":  {")q\x00" + times("h\x00h\x00\x86q\x00", 60), places},
+		"a dict twice, twice":   {"}q\x00" + times("}q\x01(K\x00h\x00K\x01h\x00uq\x00", 60), places},
+		"a text in many places": {put(text(n), "N") + "](" + times("h\x00", n) + "e", places},
+		"a tensor in many":      {tensor + "Rq\x00" + "](" + times("h\x00", n) + "e", places},
+		// What costs no more than its length is read.
+		"empty lists":        {"](" + times("]", n) + "e", ""},
+		"dicts of one":       {"](" + times("}NNs", n) + "e", ""},
+		"marks":              {times("(", n) + "N", ""},
+		"twice the same":     {"N" + times("2", n), ""},
+		"a growing memo":     {"N" + times("\x94", n), ""},
+		"many short strings": {"](" + times("\x8c\x01a", n) + "e", ""},
+		"many bytes":         {"](" + times("C\x01a", n) + "e", ""},
+	} {
+		data := repacked(t, map[string]string{"data.pkl": "\x80\x02" + c.pkl + ".", "data/0": "12345678"}, zip.Store)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := gotorch.Decode(bytes.NewReader(data), int64(len(data)))
+		runtime.ReadMemStats(&after)
+		took := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %d bytes from a file of %d", name, took, len(data))
+		if took > 64<<20+256*uint64(len(data)) {
+			t.Errorf("%s: %d bytes from a file of %d", name, took, len(data))
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %.200v, want %q", name, err, c.want)
+		}
 	}
+}
+
+// What is added to a set is not added to the list that it was made of.
+func TestSetsDoNotShareTheListThatTheyWereMadeOf(t *testing.T) {
+	pkl := "\x80\x04](K\x01K\x02K\x03eq\x00cbuiltins\nset\nh\x00\x85R(K\x04\x90h\x00K\x05a\x86."
+	v, err := gotorch.Decode(fileOf(t, pkl))
+	want := gotorch.Tuple{[]any{int64(1), int64(2), int64(3), int64(4)}, []any{int64(1), int64(2), int64(3), int64(5)}}
+	if err != nil || !reflect.DeepEqual(v, want) {
+		t.Errorf("got %v, %v, want %v", v, err, want)
+	}
+}
+
+func fileOf(t *testing.T, pkl string) (io.ReaderAt, int64) {
+	t.Helper()
+	data := repacked(t, map[string]string{"data.pkl": pkl, "data/0": "12345678"}, zip.Store)
+	return bytes.NewReader(data), int64(len(data))
 }
 
 func TestLoadTensorsWantsADictOfTensors(t *testing.T) {
@@ -630,8 +752,59 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
-	f.Fuzz(func(_ *testing.T, data []byte) {
-		_, _ = gotorch.Decode(bytes.NewReader(data), int64(len(data)), gotorch.LoadOptions{IgnoreChecksums: true})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := gotorch.Decode(bytes.NewReader(data), int64(len(data)), gotorch.LoadOptions{IgnoreChecksums: true})
+		loaded(t, v, err)
+	})
+}
+
+// loaded does with a value what programs do: it prints it, saves it and looks through it.
+func loaded(t *testing.T, v any, err error) {
+	t.Helper()
+	var e *gotorch.Error
+	if err != nil {
+		if !errors.As(err, &e) {
+			t.Fatalf("got %T: %v", err, err)
+		}
+		return
+	}
+	_ = fmt.Sprint(v)
+	if err := gotorch.Encode(io.Discard, "m", v); err != nil && !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+}
+
+// FuzzLoad goes through a file, so that what is mapped is fuzzed too.
+func FuzzLoad(f *testing.F) {
+	for _, name := range []string{"m.pt", "m.safetensors"} {
+		path := filepath.Join(f.TempDir(), name)
+		if err := gotorch.SaveTensors(path, named()); err != nil {
+			f.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	path := filepath.Join(f.TempDir(), "m")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, mapped := range []bool{false, true} {
+			tensors, err := gotorch.LoadTensors(path, gotorch.LoadOptions{Map: mapped, IgnoreChecksums: true})
+			if err != nil {
+				loaded(t, nil, err)
+				continue
+			}
+			for _, x := range tensors {
+				_ = x.String()
+				x.Close() // the file is changed in place next time
+			}
+		}
+		_, err := gotorch.Load(path)
+		loaded(t, nil, err)
 	})
 }
 
@@ -643,7 +816,8 @@ func FuzzDecodePickle(f *testing.F) {
 	f.Add([]byte("\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00\x8c\x05torch\x94\x8c\x04Size\x94\x93\x94K\x02\x85\x85R\x8f(K\x01\x90C\x01a\x86."))
 	f.Fuzz(func(t *testing.T, pkl []byte) {
 		data := repacked(t, map[string]string{"data.pkl": string(pkl), "data/0": "12345678"}, zip.Store)
-		_, _ = gotorch.Decode(bytes.NewReader(data), int64(len(data)))
+		v, err := gotorch.Decode(bytes.NewReader(data), int64(len(data)))
+		loaded(t, v, err)
 	})
 }
 

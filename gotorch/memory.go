@@ -41,8 +41,9 @@ const (
 type slab struct {
 	handles [slabSize]unsafe.Pointer
 	used    int
-	watched bool  // has its finaliser
-	next    *slab // in the queue of dead ones
+	watched atomic.Bool // has its finaliser
+	spared  uint32      // while a scope leaves: those that it does not free
+	next    *slab       // in the queue of dead ones
 }
 
 // slabs are those with room, one for each P at work: goroutines that run at the same time do not
@@ -79,10 +80,34 @@ func newSlab() *slab {
 	return s
 }
 
+// watch gives s its finaliser, if it has none. Scopes of several goroutines may have words in s.
 func (s *slab) watch() {
-	s.watched = true
+	if s.watched.Swap(true) {
+		return
+	}
 	runtime.SetFinalizer(s, (*slab).die)
 	wordsMade(slabSize)
+}
+
+// spare makes takeRest leave out the word at p, and reports whether it would not have.
+func (s *slab) spare(p *unsafe.Pointer) bool {
+	i := (uintptr(unsafe.Pointer(p)) - uintptr(unsafe.Pointer(&s.handles[0]))) / unsafe.Sizeof(*p)
+	was := s.spared
+	s.spared |= 1 << i
+	return s.spared != was
+}
+
+// takeRest appends to hs the handles from start on that are not spared, and leaves nothing in their
+// words.
+func (s *slab) takeRest(hs []unsafe.Pointer, start int) []unsafe.Pointer {
+	for i := start; i < s.used; i++ {
+		if s.spared>>i&1 == 0 {
+			hs = append(hs, s.handles[i])
+			s.handles[i] = nil
+		}
+	}
+	s.spared = 0
+	return hs
 }
 
 func (s *slab) die() {
@@ -149,6 +174,26 @@ func (t Tensor) Close() {
 		forget(t.T)
 		C.FreeTensor(C.Tensor(h))
 	}
+}
+
+// Other handles -------------------------------------------------------------------------------------
+
+// owner is the part of a Go value that holds a handle of C other than a tensor's. Its field is a
+// pointer in the collector's eyes: objects of few bytes without pointers share their memory with
+// others, and are found dead only when all of these are, which may be never.
+type owner struct{ h unsafe.Pointer }
+
+// owned counts handles with an owner.
+var owned atomic.Int64
+
+// own makes the collector free h when nothing points to o any more.
+func (o *owner) own(h unsafe.Pointer, free func(h unsafe.Pointer)) {
+	o.h = h
+	owned.Add(1)
+	runtime.AddCleanup(o, func(h uintptr) {
+		free(pointer(h))
+		owned.Add(-1)
+	}, uintptr(h))
 }
 
 // The queue of the dead ------------------------------------------------------------------------------

@@ -19,20 +19,19 @@ package gotorch
 */
 import "C"
 
-import (
-	"runtime"
-	"unsafe"
-)
+import "unsafe"
 
 // Modes are the state of an OS thread. The functions here lock the goroutine to its thread, change
 // the mode, run a function, and restore the mode, also when that panics. So a mode holds for what
 // the function itself does, and for nothing else: a goroutine that it starts runs on another thread
-// and sees that thread's own mode, which is the default unless it enters one too.
+// and sees that thread's own mode, which is the default unless it enters one too. How many goroutines
+// may be inside at a time is said in locked.go.
 
 // NoGrad runs fn while autograd records nothing: results do not require grad, and memory is not kept
 // for a backward pass.
 //
-// Goroutines that fn starts are not in the mode; they can call NoGrad themselves.
+// Goroutines that fn starts are not in the mode; they can call NoGrad themselves. fn should not wait for
+// long: what is said at [Scope] holds for all modes.
 func NoGrad(fn func()) { SetGradEnabled(false, fn) }
 
 // NoGrad1 is [NoGrad] for a function with a result.
@@ -47,11 +46,11 @@ func EnableGrad(fn func()) { SetGradEnabled(true, fn) }
 
 // SetGradEnabled is [EnableGrad] or [NoGrad].
 func SetGradEnabled(enabled bool, fn func()) {
-	runtime.LockOSThread()
+	thread := lockThread()
 	previous := C.SetGradMode(C.bool(enabled))
 	defer func() {
 		C.SetGradMode(previous)
-		runtime.UnlockOSThread()
+		unlockThread(thread)
 	}()
 	fn()
 }
@@ -73,15 +72,15 @@ func InferenceMode1[R any](fn func() R) (result R) {
 
 // SetInferenceMode is [InferenceMode], or undoes it for the time of fn.
 func SetInferenceMode(enabled bool, fn func()) {
-	runtime.LockOSThread()
+	thread := lockThread()
 	var state C.InferenceMode
 	if err := C.EnterInferenceMode(C.bool(enabled), &state); err != nil {
-		runtime.UnlockOSThread()
+		unlockThread(thread)
 		panicC("InferenceMode", unsafe.Pointer(err))
 	}
 	defer func() {
 		C.LeaveInferenceMode(state)
-		runtime.UnlockOSThread()
+		unlockThread(thread)
 	}()
 	fn()
 }
@@ -103,10 +102,7 @@ type AutocastOptions struct {
 // the device is missing or has no autocast. Goroutines that fn starts are not in the mode. Backward
 // passes belong outside: they run in the precision of the forward pass.
 func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
-	var opt AutocastOptions
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
+	opt := option(opts)
 	if device == 0 {
 		panic(newError("Autocast", TypeError, "argument 'device' is the zero Device, where a device is required"))
 	}
@@ -117,14 +113,14 @@ func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
 		cache:       C.bool(!opt.NoCache),
 	}
 	var previous C.Autocast
-	runtime.LockOSThread()
+	thread := lockThread()
 	if err := C.EnterAutocast(&mode, &previous); err != nil {
-		runtime.UnlockOSThread()
+		unlockThread(thread)
 		panicC("Autocast", unsafe.Pointer(err))
 	}
 	defer func() {
 		err := C.LeaveAutocast(&previous)
-		runtime.UnlockOSThread()
+		unlockThread(thread)
 		MustNil(unsafe.Pointer(err))
 	}()
 	fn()

@@ -678,7 +678,7 @@ func Add(self, other Tensor, opts ...AddOptions) Tensor {
 		r0    outTensor
 	}
 	var opt AddOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAdd) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAdd, "self")
@@ -713,7 +713,7 @@ func Add_(self, other Tensor, opts ...AddOptions) Tensor {
 		alpha cScalar
 	}
 	var opt AddOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAdd_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAdd_, "self")
@@ -756,7 +756,7 @@ func AddBMM(self, batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 		r0     outTensor
 	}
 	var opt AddBMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddBMM) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddBMM, "self")
@@ -800,7 +800,7 @@ func AddBMM_(self, batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 		alpha  cScalar
 	}
 	var opt AddBMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddBMM_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddBMM_, "self")
@@ -845,7 +845,7 @@ func AddBMMOut(self, batch1, batch2, out Tensor, opts ...AddBMMOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt AddBMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddBMMOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddBMMOut, "self")
@@ -889,7 +889,7 @@ func AddCDiv(self, tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AddCDivOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddCDiv) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddCDiv, "self")
@@ -928,7 +928,7 @@ func AddCDiv_(self, tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tensor {
 		value   cScalar
 	}
 	var opt AddCDivOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddCDiv_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddCDiv_, "self")
@@ -968,7 +968,7 @@ func AddCDivOut(self, tensor1, tensor2, out Tensor, opts ...AddCDivOptions) Tens
 		out     unsafe.Pointer
 	}
 	var opt AddCDivOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddCDivOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddCDivOut, "self")
@@ -1007,7 +1007,7 @@ func AddCMul(self, tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AddCMulOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddCMul) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddCMul, "self")
@@ -1046,7 +1046,7 @@ func AddCMul_(self, tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tensor {
 		value   cScalar
 	}
 	var opt AddCMulOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddCMul_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddCMul_, "self")
@@ -1086,7 +1086,7 @@ func AddCMulOut(self, tensor1, tensor2, out Tensor, opts ...AddCMulOptions) Tens
 		out     unsafe.Pointer
 	}
 	var opt AddCMulOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddCMulOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddCMulOut, "self")
@@ -1128,7 +1128,7 @@ func AddMM(self, mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 		r0    outTensor
 	}
 	var opt AddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMM) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMM, "self")
@@ -1172,7 +1172,7 @@ func AddMM_(self, mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 		alpha cScalar
 	}
 	var opt AddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMM_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMM_, "self")
@@ -1222,7 +1222,7 @@ func AddMMDType(self, mat1, mat2 Tensor, outDType DType, opts ...AddMMDTypeOptio
 		r0       outTensor
 	}
 	var opt AddMMDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMMDType) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMMDType, "self")
@@ -1264,7 +1264,7 @@ func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...
 		out      unsafe.Pointer
 	}
 	var opt AddMMDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMMDTypeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMMDTypeOut, "self")
@@ -1307,7 +1307,7 @@ func AddMMOut(self, mat1, mat2, out Tensor, opts ...AddMMOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt AddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMMOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMMOut, "self")
@@ -1352,7 +1352,7 @@ func AddMV(self, mat, vec Tensor, opts ...AddMVOptions) Tensor {
 		r0    outTensor
 	}
 	var opt AddMVOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMV) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMV, "self")
@@ -1395,7 +1395,7 @@ func AddMV_(self, mat, vec Tensor, opts ...AddMVOptions) Tensor {
 		alpha cScalar
 	}
 	var opt AddMVOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMV_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMV_, "self")
@@ -1439,7 +1439,7 @@ func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt AddMVOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddMVOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddMVOut, "self")
@@ -1478,7 +1478,7 @@ func AddOut(self, other, out Tensor, opts ...AddOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt AddOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddOut, "self")
@@ -1517,7 +1517,7 @@ func AddR(self, vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 		r0    outTensor
 	}
 	var opt AddROptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddR) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddR, "self")
@@ -1560,7 +1560,7 @@ func AddR_(self, vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 		alpha cScalar
 	}
 	var opt AddROptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddR_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddR_, "self")
@@ -1605,7 +1605,7 @@ func AddROut(self, vec1, vec2, out Tensor, opts ...AddROptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt AddROptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddROut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddROut, "self")
@@ -1647,7 +1647,7 @@ func AddScalar(self Tensor, other Scalar, opts ...AddScalarOptions) Tensor {
 		r0    outTensor
 	}
 	var opt AddScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddScalar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddScalar, "self")
@@ -1681,7 +1681,7 @@ func AddScalar_(self Tensor, other Scalar, opts ...AddScalarOptions) Tensor {
 		alpha cScalar
 	}
 	var opt AddScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddScalar_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddScalar_, "self")
@@ -1716,7 +1716,7 @@ func AddScalarOut(self Tensor, other Scalar, out Tensor, opts ...AddScalarOption
 		out   unsafe.Pointer
 	}
 	var opt AddScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAddScalarOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAddScalarOut, "self")
@@ -1949,7 +1949,7 @@ func AllClose(self, other Tensor, opts ...AllCloseOptions) bool {
 		r0       int64
 	}
 	var opt AllCloseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAllClose) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAllClose, "self")
@@ -1988,7 +1988,7 @@ func AllDim(self Tensor, dim int64, opts ...AllDimOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AllDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAllDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAllDim, "self")
@@ -2026,7 +2026,7 @@ func AllDims(self Tensor, opts ...AllDimsOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AllDimsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAllDims) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAllDims, "self")
@@ -2060,7 +2060,7 @@ func AllDimsOut(self, out Tensor, opts ...AllDimsOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt AllDimsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAllDimsOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAllDimsOut, "self")
@@ -2095,7 +2095,7 @@ func AllOut(self Tensor, dim int64, out Tensor, opts ...AllOutOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt AllOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAllOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAllOut, "self")
@@ -2175,7 +2175,7 @@ func AMax(self Tensor, opts ...AMaxOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AMaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAMax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAMax, "self")
@@ -2209,7 +2209,7 @@ func AMaxOut(self, out Tensor, opts ...AMaxOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt AMaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAMaxOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAMaxOut, "self")
@@ -2244,7 +2244,7 @@ func AMin(self Tensor, opts ...AMinOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AMinOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAMin) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAMin, "self")
@@ -2281,7 +2281,7 @@ func AMinMax(self Tensor, opts ...AMinMaxOptions) (min Tensor, max Tensor) {
 		r1      outTensor
 	}
 	var opt AMinMaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAMinMax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAMinMax, "self")
@@ -2314,7 +2314,7 @@ func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOptions) (Tensor, Tensor) 
 		max     unsafe.Pointer
 	}
 	var opt AMinMaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAMinMaxOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAMinMaxOut, "self")
@@ -2347,7 +2347,7 @@ func AMinOut(self, out Tensor, opts ...AMinOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt AMinOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAMinOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAMinOut, "self")
@@ -2562,7 +2562,7 @@ func AnyDim(self Tensor, dim int64, opts ...AnyDimOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AnyDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAnyDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAnyDim, "self")
@@ -2600,7 +2600,7 @@ func AnyDims(self Tensor, opts ...AnyDimsOptions) Tensor {
 		r0      outTensor
 	}
 	var opt AnyDimsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAnyDims) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAnyDims, "self")
@@ -2634,7 +2634,7 @@ func AnyDimsOut(self, out Tensor, opts ...AnyDimsOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt AnyDimsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAnyDimsOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAnyDimsOut, "self")
@@ -2669,7 +2669,7 @@ func AnyOut(self Tensor, dim int64, out Tensor, opts ...AnyOutOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt AnyOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAnyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAnyOut, "self")
@@ -2700,7 +2700,7 @@ func Arange(end Scalar, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArange) {
 		opt = opts[0]
 	}
 	blk.end = makeScalar(end, opArange, "end")
@@ -2753,7 +2753,7 @@ func ArangeStart(start, end Scalar, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArangeStart) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opArangeStart, "start")
@@ -2789,7 +2789,7 @@ func ArangeStartOut(start, end Scalar, out Tensor, opts ...ArangeStartOutOptions
 		out   unsafe.Pointer
 	}
 	var opt ArangeStartOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArangeStartOut) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opArangeStartOut, "start")
@@ -2834,7 +2834,7 @@ func ArangeStartStep(start, end Scalar, opts ...ArangeStartStepOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ArangeStartStepOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArangeStartStep) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opArangeStartStep, "start")
@@ -3349,7 +3349,7 @@ func ArgMax(self Tensor, opts ...ArgMaxOptions) Tensor {
 		r0      outTensor
 	}
 	var opt ArgMaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgMax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgMax, "self")
@@ -3382,7 +3382,7 @@ func ArgMaxOut(self, out Tensor, opts ...ArgMaxOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt ArgMaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgMaxOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgMaxOut, "self")
@@ -3416,7 +3416,7 @@ func ArgMin(self Tensor, opts ...ArgMinOptions) Tensor {
 		r0      outTensor
 	}
 	var opt ArgMinOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgMin) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgMin, "self")
@@ -3449,7 +3449,7 @@ func ArgMinOut(self, out Tensor, opts ...ArgMinOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt ArgMinOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgMinOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgMinOut, "self")
@@ -3482,7 +3482,7 @@ func ArgSort(self Tensor, opts ...ArgSortOptions) Tensor {
 		r0         outTensor
 	}
 	var opt ArgSortOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgSort) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgSort, "self")
@@ -3519,7 +3519,7 @@ func ArgSortStable(self Tensor, stable bool, opts ...ArgSortStableOptions) Tenso
 		r0         outTensor
 	}
 	var opt ArgSortStableOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgSortStable) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgSortStable, "self")
@@ -3553,7 +3553,7 @@ func ArgSortStableOut(self Tensor, stable bool, out Tensor, opts ...ArgSortStabl
 		out        unsafe.Pointer
 	}
 	var opt ArgSortStableOptions
-	if len(opts) > 0 {
+	if given(len(opts), opArgSortStableOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opArgSortStableOut, "self")
@@ -3752,7 +3752,7 @@ func AsStrided(self Tensor, size, stride []int64, opts ...AsStridedOptions) Tens
 		r0            outTensor
 	}
 	var opt AsStridedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAsStrided) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAsStrided, "self")
@@ -3788,7 +3788,7 @@ func AsStrided_(self Tensor, size, stride []int64, opts ...AsStridedOptions) Ten
 		storageOffset unsafe.Pointer
 	}
 	var opt AsStridedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAsStrided_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAsStrided_, "self")
@@ -3827,7 +3827,7 @@ func AsStridedCopy(self Tensor, size, stride []int64, opts ...AsStridedCopyOptio
 		r0            outTensor
 	}
 	var opt AsStridedCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAsStridedCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAsStridedCopy, "self")
@@ -3858,7 +3858,7 @@ func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsS
 		out           unsafe.Pointer
 	}
 	var opt AsStridedCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAsStridedCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAsStridedCopyOut, "self")
@@ -3896,7 +3896,7 @@ func AsStridedScatter(self, src Tensor, size, stride []int64, opts ...AsStridedS
 		r0            outTensor
 	}
 	var opt AsStridedScatterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAsStridedScatter) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAsStridedScatter, "self")
@@ -3936,7 +3936,7 @@ func AsStridedScatterOut(self, src Tensor, size, stride []int64, out Tensor, opt
 		out           unsafe.Pointer
 	}
 	var opt AsStridedScatterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAsStridedScatterOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAsStridedScatterOut, "self")
@@ -4308,7 +4308,7 @@ func AvgPool1d(self Tensor, kernelSize []int64, opts ...AvgPool1dOptions) Tensor
 		r0              outTensor
 	}
 	var opt AvgPool1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAvgPool1d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAvgPool1d, "self")
@@ -4348,7 +4348,7 @@ func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1d
 		out             unsafe.Pointer
 	}
 	var opt AvgPool1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAvgPool1dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAvgPool1dOut, "self")
@@ -4398,7 +4398,7 @@ func AvgPool2d(self Tensor, kernelSize []int64, opts ...AvgPool2dOptions) Tensor
 		r0              outTensor
 	}
 	var opt AvgPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAvgPool2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAvgPool2d, "self")
@@ -4510,7 +4510,7 @@ func AvgPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool2d
 		out             unsafe.Pointer
 	}
 	var opt AvgPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAvgPool2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAvgPool2dOut, "self")
@@ -4561,7 +4561,7 @@ func AvgPool3d(self Tensor, kernelSize []int64, opts ...AvgPool3dOptions) Tensor
 		r0              outTensor
 	}
 	var opt AvgPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAvgPool3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAvgPool3d, "self")
@@ -4673,7 +4673,7 @@ func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3d
 		out             unsafe.Pointer
 	}
 	var opt AvgPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opAvgPool3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opAvgPool3dOut, "self")

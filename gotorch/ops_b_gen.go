@@ -30,7 +30,7 @@ func BAddBMM(self, batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor {
 		r0     outTensor
 	}
 	var opt BAddBMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBAddBMM) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBAddBMM, "self")
@@ -74,7 +74,7 @@ func BAddBMM_(self, batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor {
 		alpha  cScalar
 	}
 	var opt BAddBMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBAddBMM_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBAddBMM_, "self")
@@ -124,7 +124,7 @@ func BAddBMMDType(self, batch1, batch2 Tensor, outDType DType, opts ...BAddBMMDT
 		r0       outTensor
 	}
 	var opt BAddBMMDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBAddBMMDType) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBAddBMMDType, "self")
@@ -166,7 +166,7 @@ func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, op
 		out      unsafe.Pointer
 	}
 	var opt BAddBMMDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBAddBMMDTypeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBAddBMMDTypeOut, "self")
@@ -209,7 +209,7 @@ func BAddBMMOut(self, batch1, batch2, out Tensor, opts ...BAddBMMOptions) Tensor
 		out    unsafe.Pointer
 	}
 	var opt BAddBMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBAddBMMOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBAddBMMOut, "self")
@@ -250,7 +250,7 @@ func BartlettWindow(windowLength int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBartlettWindow) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -303,7 +303,7 @@ func BartlettWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOpt
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBartlettWindowPeriodic) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -922,7 +922,7 @@ func Bernoulli(self Tensor, opts ...BernoulliOptions) Tensor {
 		r0        outTensor
 	}
 	var opt BernoulliOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulli) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulli, "self")
@@ -960,7 +960,7 @@ func Bernoulli_(self Tensor, opts ...Bernoulli_Options) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt Bernoulli_Options
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulli_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulli_, "self")
@@ -1000,7 +1000,7 @@ func BernoulliFloatOut(self, out Tensor, opts ...BernoulliFloatOutOptions) Tenso
 		out       unsafe.Pointer
 	}
 	var opt BernoulliFloatOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulliFloatOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulliFloatOut, "self")
@@ -1030,7 +1030,7 @@ func BernoulliOut(self, out Tensor, opts ...BernoulliOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt BernoulliOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulliOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulliOut, "self")
@@ -1063,7 +1063,7 @@ func BernoulliP(self Tensor, p float64, opts ...BernoulliPOptions) Tensor {
 		r0        outTensor
 	}
 	var opt BernoulliPOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulliP) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulliP, "self")
@@ -1100,7 +1100,7 @@ func BernoulliTensor(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 		r0        outTensor
 	}
 	var opt BernoulliTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulliTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulliTensor, "self")
@@ -1129,7 +1129,7 @@ func BernoulliTensor_(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt BernoulliTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulliTensor_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulliTensor_, "self")
@@ -1164,7 +1164,7 @@ func BernoulliTensorOut(self, p, out Tensor, opts ...BernoulliTensorOptions) Ten
 		out       unsafe.Pointer
 	}
 	var opt BernoulliTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBernoulliTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBernoulliTensorOut, "self")
@@ -1200,7 +1200,7 @@ func Bilinear(input1, input2, weight Tensor, opts ...BilinearOptions) Tensor {
 		r0     outTensor
 	}
 	var opt BilinearOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBilinear) {
 		opt = opts[0]
 	}
 	blk.input1 = input1.handle(opBilinear, "input1")
@@ -1237,7 +1237,7 @@ func BinaryCrossEntropy(self, target Tensor, opts ...BinaryCrossEntropyOptions) 
 		r0        outTensor
 	}
 	var opt BinaryCrossEntropyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinaryCrossEntropy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBinaryCrossEntropy, "self")
@@ -1272,7 +1272,7 @@ func BinaryCrossEntropyBackward(gradOutput, self, target Tensor, opts ...BinaryC
 		r0         outTensor
 	}
 	var opt BinaryCrossEntropyBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinaryCrossEntropyBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opBinaryCrossEntropyBackward, "grad_output")
@@ -1311,7 +1311,7 @@ func BinaryCrossEntropyBackwardGradInput(gradOutput, self, target, gradInput Ten
 		gradInput  unsafe.Pointer
 	}
 	var opt BinaryCrossEntropyBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinaryCrossEntropyBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opBinaryCrossEntropyBackwardGradInput, "grad_output")
@@ -1347,7 +1347,7 @@ func BinaryCrossEntropyOut(self, target, out Tensor, opts ...BinaryCrossEntropyO
 		out       unsafe.Pointer
 	}
 	var opt BinaryCrossEntropyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinaryCrossEntropyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBinaryCrossEntropyOut, "self")
@@ -1387,7 +1387,7 @@ func BinaryCrossEntropyWithLogits(self, target Tensor, opts ...BinaryCrossEntrop
 		r0        outTensor
 	}
 	var opt BinaryCrossEntropyWithLogitsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinaryCrossEntropyWithLogits) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBinaryCrossEntropyWithLogits, "self")
@@ -1422,7 +1422,7 @@ func BinaryCrossEntropyWithLogitsOut(self, target, out Tensor, opts ...BinaryCro
 		out       unsafe.Pointer
 	}
 	var opt BinaryCrossEntropyWithLogitsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinaryCrossEntropyWithLogitsOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBinaryCrossEntropyWithLogitsOut, "self")
@@ -1461,7 +1461,7 @@ func BinCount(self Tensor, opts ...BinCountOptions) Tensor {
 		r0        outTensor
 	}
 	var opt BinCountOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinCount) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBinCount, "self")
@@ -1495,7 +1495,7 @@ func BinCountOut(self, out Tensor, opts ...BinCountOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt BinCountOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinCountOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBinCountOut, "self")
@@ -1527,7 +1527,7 @@ func Binomial(count, prob Tensor, opts ...BinomialOptions) Tensor {
 		r0        outTensor
 	}
 	var opt BinomialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinomial) {
 		opt = opts[0]
 	}
 	blk.count = count.handle(opBinomial, "count")
@@ -1555,7 +1555,7 @@ func BinomialOut(count, prob, out Tensor, opts ...BinomialOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt BinomialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBinomialOut) {
 		opt = opts[0]
 	}
 	blk.count = count.handle(opBinomialOut, "count")
@@ -2639,7 +2639,7 @@ func BlackmanWindow(windowLength int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBlackmanWindow) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -2692,7 +2692,7 @@ func BlackmanWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOpt
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBlackmanWindowPeriodic) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -2938,7 +2938,7 @@ func Bucketize(self, boundaries Tensor, opts ...BucketizeOptions) Tensor {
 		r0         outTensor
 	}
 	var opt BucketizeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBucketize) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBucketize, "self")
@@ -2969,7 +2969,7 @@ func BucketizeOut(self, boundaries, out Tensor, opts ...BucketizeOptions) Tensor
 		out        unsafe.Pointer
 	}
 	var opt BucketizeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBucketizeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opBucketizeOut, "self")
@@ -3006,7 +3006,7 @@ func BucketizeScalar(self Scalar, boundaries Tensor, opts ...BucketizeScalarOpti
 		r0         outTensor
 	}
 	var opt BucketizeScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBucketizeScalar) {
 		opt = opts[0]
 	}
 	blk.self = makeScalar(self, opBucketizeScalar, "self")
@@ -3036,7 +3036,7 @@ func BucketizeScalarOut(self Scalar, boundaries, out Tensor, opts ...BucketizeSc
 		out        unsafe.Pointer
 	}
 	var opt BucketizeScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opBucketizeScalarOut) {
 		opt = opts[0]
 	}
 	blk.self = makeScalar(self, opBucketizeScalarOut, "self")

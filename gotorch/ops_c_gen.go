@@ -64,7 +64,7 @@ func Cat(tensors []Tensor, opts ...CatOptions) Tensor {
 		r0         outTensor
 	}
 	var opt CatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCat) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opCat, "tensors")
@@ -90,7 +90,7 @@ func CatOut(tensors []Tensor, out Tensor, opts ...CatOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt CatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCatOut) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opCatOut, "tensors")
@@ -123,7 +123,7 @@ func Cauchy(self Tensor, opts ...CauchyOptions) Tensor {
 		r0        outTensor
 	}
 	var opt CauchyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCauchy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCauchy, "self")
@@ -153,7 +153,7 @@ func Cauchy_(self Tensor, opts ...CauchyOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt CauchyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCauchy_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCauchy_, "self")
@@ -187,7 +187,7 @@ func CauchyOut(self, out Tensor, opts ...CauchyOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt CauchyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCauchyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCauchyOut, "self")
@@ -280,7 +280,7 @@ func CDist(x1, x2 Tensor, opts ...CDistOptions) Tensor {
 		r0          outTensor
 	}
 	var opt CDistOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCDist) {
 		opt = opts[0]
 	}
 	blk.x1 = x1.handle(opCDist, "x1")
@@ -378,7 +378,7 @@ func CELU(self Tensor, opts ...CELUOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCELU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCELU, "self")
@@ -406,7 +406,7 @@ func CELU_(self Tensor, opts ...CELUOptions) Tensor {
 		alpha cScalar
 	}
 	var opt CELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCELU_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCELU_, "self")
@@ -435,7 +435,7 @@ func CELUOut(self, out Tensor, opts ...CELUOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt CELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCELUOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCELUOut, "self")
@@ -510,7 +510,7 @@ func CHalf(self Tensor, opts ...CHalfOptions) Tensor {
 		r0           outTensor
 	}
 	var opt CHalfOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCHalf) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCHalf, "self")
@@ -588,7 +588,7 @@ func CholeskyInverse(self Tensor, opts ...CholeskyInverseOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CholeskyInverseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCholeskyInverse) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCholeskyInverse, "self")
@@ -619,7 +619,7 @@ func CholeskyInverseOut(self, out Tensor, opts ...CholeskyInverseOptions) Tensor
 		out   unsafe.Pointer
 	}
 	var opt CholeskyInverseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCholeskyInverseOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCholeskyInverseOut, "self")
@@ -651,7 +651,7 @@ func CholeskySolve(self, input2 Tensor, opts ...CholeskySolveOptions) Tensor {
 		r0     outTensor
 	}
 	var opt CholeskySolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCholeskySolve) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCholeskySolve, "self")
@@ -685,7 +685,7 @@ func CholeskySolveOut(self, input2, out Tensor, opts ...CholeskySolveOptions) Te
 		out    unsafe.Pointer
 	}
 	var opt CholeskySolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCholeskySolveOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCholeskySolveOut, "self")
@@ -746,7 +746,7 @@ func Chunk(self Tensor, chunks int64, opts ...ChunkOptions) []Tensor {
 		r0     outTensors
 	}
 	var opt ChunkOptions
-	if len(opts) > 0 {
+	if given(len(opts), opChunk) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opChunk, "self")
@@ -783,7 +783,7 @@ func Clamp(self Tensor, opts ...ClampOptions) Tensor {
 		r0    outTensor
 	}
 	var opt ClampOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClamp) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClamp, "self")
@@ -815,7 +815,7 @@ func Clamp_(self Tensor, opts ...ClampOptions) Tensor {
 		max   cScalar
 	}
 	var opt ClampOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClamp_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClamp_, "self")
@@ -1118,7 +1118,7 @@ func ClampOut(self, out Tensor, opts ...ClampOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt ClampOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClampOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClampOut, "self")
@@ -1152,7 +1152,7 @@ func ClampTensor(self Tensor, opts ...ClampTensorOptions) Tensor {
 		r0    outTensor
 	}
 	var opt ClampTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClampTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClampTensor, "self")
@@ -1186,7 +1186,7 @@ func ClampTensor_(self Tensor, opts ...ClampTensorOptions) Tensor {
 		max   unsafe.Pointer
 	}
 	var opt ClampTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClampTensor_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClampTensor_, "self")
@@ -1221,7 +1221,7 @@ func ClampTensorOut(self, out Tensor, opts ...ClampTensorOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt ClampTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClampTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClampTensorOut, "self")
@@ -1256,7 +1256,7 @@ func Clip(self Tensor, opts ...ClipOptions) Tensor {
 		r0    outTensor
 	}
 	var opt ClipOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClip) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClip, "self")
@@ -1287,7 +1287,7 @@ func Clip_(self Tensor, opts ...ClipOptions) Tensor {
 		max   cScalar
 	}
 	var opt ClipOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClip_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClip_, "self")
@@ -1320,7 +1320,7 @@ func ClipOut(self, out Tensor, opts ...ClipOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt ClipOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClipOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClipOut, "self")
@@ -1353,7 +1353,7 @@ func ClipTensor(self Tensor, opts ...ClipTensorOptions) Tensor {
 		r0    outTensor
 	}
 	var opt ClipTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClipTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClipTensor, "self")
@@ -1387,7 +1387,7 @@ func ClipTensor_(self Tensor, opts ...ClipTensorOptions) Tensor {
 		max   unsafe.Pointer
 	}
 	var opt ClipTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClipTensor_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClipTensor_, "self")
@@ -1422,7 +1422,7 @@ func ClipTensorOut(self, out Tensor, opts ...ClipTensorOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt ClipTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClipTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClipTensorOut, "self")
@@ -1455,7 +1455,7 @@ func Clone(self Tensor, opts ...CloneOptions) Tensor {
 		r0           outTensor
 	}
 	var opt CloneOptions
-	if len(opts) > 0 {
+	if given(len(opts), opClone) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opClone, "self")
@@ -1485,7 +1485,7 @@ func CloneOut(self, out Tensor, opts ...CloneOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt CloneOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCloneOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCloneOut, "self")
@@ -1712,7 +1712,7 @@ func Combinations(self Tensor, opts ...CombinationsOptions) Tensor {
 		r0              outTensor
 	}
 	var opt CombinationsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCombinations) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCombinations, "self")
@@ -1788,7 +1788,7 @@ func Concat(tensors []Tensor, opts ...ConcatOptions) Tensor {
 		r0         outTensor
 	}
 	var opt ConcatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConcat) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opConcat, "tensors")
@@ -1817,7 +1817,7 @@ func Concatenate(tensors []Tensor, opts ...ConcatenateOptions) Tensor {
 		r0         outTensor
 	}
 	var opt ConcatenateOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConcatenate) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opConcatenate, "tensors")
@@ -1843,7 +1843,7 @@ func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOptions) Te
 		out        unsafe.Pointer
 	}
 	var opt ConcatenateOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConcatenateOut) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opConcatenateOut, "tensors")
@@ -1871,7 +1871,7 @@ func ConcatOut(tensors []Tensor, out Tensor, opts ...ConcatOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt ConcatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConcatOut) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opConcatOut, "tensors")
@@ -1996,7 +1996,7 @@ func ConstantPadND(self Tensor, pad []int64, opts ...ConstantPadNDOptions) Tenso
 		r0     outTensor
 	}
 	var opt ConstantPadNDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConstantPadND) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opConstantPadND, "self")
@@ -2026,7 +2026,7 @@ func ConstantPadNDOut(self Tensor, pad []int64, out Tensor, opts ...ConstantPadN
 		out    unsafe.Pointer
 	}
 	var opt ConstantPadNDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConstantPadNDOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opConstantPadNDOut, "self")
@@ -2063,7 +2063,7 @@ func Contiguous(self Tensor, opts ...ContiguousOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ContiguousOptions
-	if len(opts) > 0 {
+	if given(len(opts), opContiguous) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opContiguous, "self")
@@ -2112,7 +2112,7 @@ func Conv1d(input, weight Tensor, opts ...Conv1dOptions) Tensor {
 		r0          outTensor
 	}
 	var opt Conv1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConv1d) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConv1d, "input")
@@ -2168,7 +2168,7 @@ func Conv1dPadding(input, weight Tensor, opts ...Conv1dPaddingOptions) Tensor {
 		r0          outTensor
 	}
 	var opt Conv1dPaddingOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConv1dPadding) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConv1dPadding, "input")
@@ -2225,7 +2225,7 @@ func Conv2d(input, weight Tensor, opts ...Conv2dOptions) Tensor {
 		r0          outTensor
 	}
 	var opt Conv2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConv2d) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConv2d, "input")
@@ -2281,7 +2281,7 @@ func Conv2dPadding(input, weight Tensor, opts ...Conv2dPaddingOptions) Tensor {
 		r0          outTensor
 	}
 	var opt Conv2dPaddingOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConv2dPadding) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConv2dPadding, "input")
@@ -2338,7 +2338,7 @@ func Conv3d(input, weight Tensor, opts ...Conv3dOptions) Tensor {
 		r0          outTensor
 	}
 	var opt Conv3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConv3d) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConv3d, "input")
@@ -2394,7 +2394,7 @@ func Conv3dPadding(input, weight Tensor, opts ...Conv3dPaddingOptions) Tensor {
 		r0          outTensor
 	}
 	var opt Conv3dPaddingOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConv3dPadding) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConv3dPadding, "input")
@@ -2863,7 +2863,7 @@ func ConvTBC(self, weight, bias Tensor, opts ...ConvTBCOptions) Tensor {
 		r0     outTensor
 	}
 	var opt ConvTBCOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConvTBC) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opConvTBC, "self")
@@ -2923,7 +2923,7 @@ func ConvTBCOut(self, weight, bias, out Tensor, opts ...ConvTBCOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt ConvTBCOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConvTBCOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opConvTBCOut, "self")
@@ -2973,7 +2973,7 @@ func ConvTranspose1d(input, weight Tensor, opts ...ConvTranspose1dOptions) Tenso
 		r0               outTensor
 	}
 	var opt ConvTranspose1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConvTranspose1d) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConvTranspose1d, "input")
@@ -3037,7 +3037,7 @@ func ConvTranspose2d(input, weight Tensor, opts ...ConvTranspose2dOptions) Tenso
 		r0               outTensor
 	}
 	var opt ConvTranspose2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConvTranspose2d) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConvTranspose2d, "input")
@@ -3101,7 +3101,7 @@ func ConvTranspose3d(input, weight Tensor, opts ...ConvTranspose3dOptions) Tenso
 		r0               outTensor
 	}
 	var opt ConvTranspose3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opConvTranspose3d) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opConvTranspose3d, "input")
@@ -3148,7 +3148,7 @@ func Copy(self, src Tensor, opts ...CopyOptions) Tensor {
 		r0          outTensor
 	}
 	var opt CopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCopy, "self")
@@ -3176,7 +3176,7 @@ func Copy_(self, src Tensor, opts ...CopyOptions) Tensor {
 		nonBlocking int64
 	}
 	var opt CopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCopy_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCopy_, "self")
@@ -3208,7 +3208,7 @@ func CopyOut(self, src, out Tensor, opts ...CopyOptions) Tensor {
 		out         unsafe.Pointer
 	}
 	var opt CopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCopyOut, "self")
@@ -3392,7 +3392,7 @@ func CopySparseToSparse(self, src Tensor, opts ...CopySparseToSparseOptions) Ten
 		r0          outTensor
 	}
 	var opt CopySparseToSparseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCopySparseToSparse) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCopySparseToSparse, "self")
@@ -3417,7 +3417,7 @@ func CopySparseToSparse_(self, src Tensor, opts ...CopySparseToSparseOptions) Te
 		nonBlocking int64
 	}
 	var opt CopySparseToSparseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCopySparseToSparse_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCopySparseToSparse_, "self")
@@ -3443,7 +3443,7 @@ func CopySparseToSparseOut(self, src, out Tensor, opts ...CopySparseToSparseOpti
 		out         unsafe.Pointer
 	}
 	var opt CopySparseToSparseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCopySparseToSparseOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCopySparseToSparseOut, "self")
@@ -3617,7 +3617,7 @@ func CosineEmbeddingLoss(input1, input2, target Tensor, opts ...CosineEmbeddingL
 		r0        outTensor
 	}
 	var opt CosineEmbeddingLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCosineEmbeddingLoss) {
 		opt = opts[0]
 	}
 	blk.input1 = input1.handle(opCosineEmbeddingLoss, "input1")
@@ -3654,7 +3654,7 @@ func CosineSimilarity(x1, x2 Tensor, opts ...CosineSimilarityOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CosineSimilarityOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCosineSimilarity) {
 		opt = opts[0]
 	}
 	blk.x1 = x1.handle(opCosineSimilarity, "x1")
@@ -3708,7 +3708,7 @@ func CountNonZero(self Tensor, opts ...CountNonZeroOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CountNonZeroOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCountNonZero) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCountNonZero, "self")
@@ -3790,7 +3790,7 @@ func CountNonZeroOut(self, out Tensor, opts ...CountNonZeroOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt CountNonZeroOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCountNonZeroOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCountNonZeroOut, "self")
@@ -3825,7 +3825,7 @@ func Cov(self Tensor, opts ...CovOptions) Tensor {
 		r0         outTensor
 	}
 	var opt CovOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCov) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCov, "self")
@@ -3864,7 +3864,7 @@ func Cross(self, other Tensor, opts ...CrossOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CrossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCross) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCross, "self")
@@ -3905,7 +3905,7 @@ func CrossEntropyLoss(self, target Tensor, opts ...CrossEntropyLossOptions) Tens
 		r0             outTensor
 	}
 	var opt CrossEntropyLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCrossEntropyLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCrossEntropyLoss, "self")
@@ -3938,7 +3938,7 @@ func CrossOut(self, other, out Tensor, opts ...CrossOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt CrossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCrossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCrossOut, "self")
@@ -4042,7 +4042,7 @@ func CTCLoss(logProbs, targets Tensor, inputLengths, targetLengths []int64, opts
 		r0               outTensor
 	}
 	var opt CTCLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCTCLoss) {
 		opt = opts[0]
 	}
 	blk.logProbs = logProbs.handle(opCTCLoss, "log_probs")
@@ -4084,7 +4084,7 @@ func CTCLossTensor(logProbs, targets, inputLengths, targetLengths Tensor, opts .
 		r0            outTensor
 	}
 	var opt CTCLossTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCTCLossTensor) {
 		opt = opts[0]
 	}
 	blk.logProbs = logProbs.handle(opCTCLossTensor, "log_probs")
@@ -4938,7 +4938,7 @@ func CumProd(self Tensor, dim int64, opts ...CumProdOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CumProdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumProd) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCumProd, "self")
@@ -4970,7 +4970,7 @@ func CumProd_(self Tensor, dim int64, opts ...CumProdOptions) Tensor {
 		dtype int64
 	}
 	var opt CumProdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumProd_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCumProd_, "self")
@@ -5027,7 +5027,7 @@ func CumProdOut(self Tensor, dim int64, out Tensor, opts ...CumProdOptions) Tens
 		out   unsafe.Pointer
 	}
 	var opt CumProdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumProdOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCumProdOut, "self")
@@ -5059,7 +5059,7 @@ func CumSum(self Tensor, dim int64, opts ...CumSumOptions) Tensor {
 		r0    outTensor
 	}
 	var opt CumSumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumSum) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCumSum, "self")
@@ -5091,7 +5091,7 @@ func CumSum_(self Tensor, dim int64, opts ...CumSumOptions) Tensor {
 		dtype int64
 	}
 	var opt CumSumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumSum_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCumSum_, "self")
@@ -5124,7 +5124,7 @@ func CumSumOut(self Tensor, dim int64, out Tensor, opts ...CumSumOptions) Tensor
 		out   unsafe.Pointer
 	}
 	var opt CumSumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumSumOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opCumSumOut, "self")
@@ -5157,7 +5157,7 @@ func CumulativeTrapezoid(y, x Tensor, opts ...CumulativeTrapezoidOptions) Tensor
 		r0    outTensor
 	}
 	var opt CumulativeTrapezoidOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumulativeTrapezoid) {
 		opt = opts[0]
 	}
 	blk.y = y.handle(opCumulativeTrapezoid, "y")
@@ -5190,7 +5190,7 @@ func CumulativeTrapezoidDx(y Tensor, opts ...CumulativeTrapezoidDxOptions) Tenso
 		r0    outTensor
 	}
 	var opt CumulativeTrapezoidDxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opCumulativeTrapezoidDx) {
 		opt = opts[0]
 	}
 	blk.y = y.handle(opCumulativeTrapezoidDx, "y")

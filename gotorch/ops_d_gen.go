@@ -308,7 +308,7 @@ func Diag(self Tensor, opts ...DiagOptions) Tensor {
 		r0       outTensor
 	}
 	var opt DiagOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiag) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiag, "self")
@@ -346,7 +346,7 @@ func DiagEmbed(self Tensor, opts ...DiagEmbedOptions) Tensor {
 		r0     outTensor
 	}
 	var opt DiagEmbedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagEmbed) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagEmbed, "self")
@@ -381,7 +381,7 @@ func DiagEmbedOut(self, out Tensor, opts ...DiagEmbedOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt DiagEmbedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagEmbedOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagEmbedOut, "self")
@@ -414,7 +414,7 @@ func DiagFlat(self Tensor, opts ...DiagFlatOptions) Tensor {
 		r0     outTensor
 	}
 	var opt DiagFlatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagFlat) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagFlat, "self")
@@ -454,7 +454,7 @@ func Diagonal(self Tensor, opts ...DiagonalOptions) Tensor {
 		r0     outTensor
 	}
 	var opt DiagonalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagonal) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagonal, "self")
@@ -547,7 +547,7 @@ func DiagonalCopy(self Tensor, opts ...DiagonalCopyOptions) Tensor {
 		r0     outTensor
 	}
 	var opt DiagonalCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagonalCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagonalCopy, "self")
@@ -576,7 +576,7 @@ func DiagonalCopyOut(self, out Tensor, opts ...DiagonalCopyOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt DiagonalCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagonalCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagonalCopyOut, "self")
@@ -613,7 +613,7 @@ func DiagonalScatter(self, src Tensor, opts ...DiagonalScatterOptions) Tensor {
 		r0     outTensor
 	}
 	var opt DiagonalScatterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagonalScatter) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagonalScatter, "self")
@@ -650,7 +650,7 @@ func DiagonalScatterOut(self, src, out Tensor, opts ...DiagonalScatterOptions) T
 		out    unsafe.Pointer
 	}
 	var opt DiagonalScatterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagonalScatterOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagonalScatterOut, "self")
@@ -682,7 +682,7 @@ func DiagOut(self, out Tensor, opts ...DiagOptions) Tensor {
 		out      unsafe.Pointer
 	}
 	var opt DiagOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiagOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiagOut, "self")
@@ -719,7 +719,7 @@ func Diff(self Tensor, opts ...DiffOptions) Tensor {
 		r0      outTensor
 	}
 	var opt DiffOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiff) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiff, "self")
@@ -758,7 +758,7 @@ func DiffOut(self, out Tensor, opts ...DiffOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt DiffOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDiffOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDiffOut, "self")
@@ -863,7 +863,7 @@ func Dist(self, other Tensor, opts ...DistOptions) Tensor {
 		r0    outTensor
 	}
 	var opt DistOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDist) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDist, "self")
@@ -899,7 +899,7 @@ func DistOut(self, other, out Tensor, opts ...DistOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt DistOptions
-	if len(opts) > 0 {
+	if given(len(opts), opDistOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opDistOut, "self")

@@ -29,7 +29,7 @@ func Einsum(equation string, tensors []Tensor, opts ...EinsumOptions) Tensor {
 		r0         outTensor
 	}
 	var opt EinsumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEinsum) {
 		opt = opts[0]
 	}
 	blk.equation = cString(equation, opEinsum, "equation")
@@ -63,7 +63,7 @@ func ELU(self Tensor, opts ...ELUOptions) Tensor {
 		r0         outTensor
 	}
 	var opt ELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opELU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opELU, "self")
@@ -101,7 +101,7 @@ func ELU_(self Tensor, opts ...ELUOptions) Tensor {
 		inputScale cScalar
 	}
 	var opt ELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opELU_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opELU_, "self")
@@ -198,7 +198,7 @@ func ELUOut(self, out Tensor, opts ...ELUOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt ELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opELUOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opELUOut, "self")
@@ -245,7 +245,7 @@ func Embedding(weight, indices Tensor, opts ...EmbeddingOptions) Tensor {
 		r0              outTensor
 	}
 	var opt EmbeddingOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmbedding) {
 		opt = opts[0]
 	}
 	blk.weight = weight.handle(opEmbedding, "weight")
@@ -318,7 +318,7 @@ func EmbeddingBag(weight, indices, offsets Tensor, opts ...EmbeddingBagOptions) 
 		r3                outTensor
 	}
 	var opt EmbeddingBagOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmbeddingBag) {
 		opt = opts[0]
 	}
 	blk.weight = weight.handle(opEmbeddingBag, "weight")
@@ -450,7 +450,7 @@ func EmbeddingOut(weight, indices, out Tensor, opts ...EmbeddingOptions) Tensor 
 		out             unsafe.Pointer
 	}
 	var opt EmbeddingOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmbeddingOut) {
 		opt = opts[0]
 	}
 	blk.weight = weight.handle(opEmbeddingOut, "weight")
@@ -594,7 +594,7 @@ func Empty(size []int64, opts ...EmptyOptions) Tensor {
 		r0           outTensor
 	}
 	var opt EmptyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmpty) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -637,7 +637,7 @@ func EmptyLike(self Tensor, opts ...EmptyLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt EmptyLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opEmptyLike, "self")
@@ -673,7 +673,7 @@ func EmptyLikeOut(self, out Tensor, opts ...EmptyLikeOutOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt EmptyLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opEmptyLikeOut, "self")
@@ -706,7 +706,7 @@ func EmptyOut(size []int64, out Tensor, opts ...EmptyOutOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt EmptyOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyOut) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -738,7 +738,7 @@ func EmptyPermuted(size, physicalLayout []int64, opts ...TensorOptions) Tensor {
 		r0                outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyPermuted) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -806,7 +806,7 @@ func EmptyQuantized(size []int64, qtensor Tensor, opts ...EmptyQuantizedOptions)
 		r0           outTensor
 	}
 	var opt EmptyQuantizedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyQuantized) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -843,7 +843,7 @@ func EmptyQuantizedOut(size []int64, qtensor, out Tensor, opts ...EmptyQuantized
 		out          unsafe.Pointer
 	}
 	var opt EmptyQuantizedOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyQuantizedOut) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -876,7 +876,7 @@ func EmptyStrided(size, stride []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEmptyStrided) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -1432,7 +1432,7 @@ func Expand(self Tensor, size []int64, opts ...ExpandOptions) Tensor {
 		r0       outTensor
 	}
 	var opt ExpandOptions
-	if len(opts) > 0 {
+	if given(len(opts), opExpand) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opExpand, "self")
@@ -1495,7 +1495,7 @@ func ExpandCopy(self Tensor, size []int64, opts ...ExpandCopyOptions) Tensor {
 		r0       outTensor
 	}
 	var opt ExpandCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opExpandCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opExpandCopy, "self")
@@ -1523,7 +1523,7 @@ func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOpti
 		out      unsafe.Pointer
 	}
 	var opt ExpandCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opExpandCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opExpandCopyOut, "self")
@@ -1623,7 +1623,7 @@ func Exponential(self Tensor, opts ...ExponentialOptions) Tensor {
 		r0        outTensor
 	}
 	var opt ExponentialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opExponential) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opExponential, "self")
@@ -1651,7 +1651,7 @@ func Exponential_(self Tensor, opts ...ExponentialOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt ExponentialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opExponential_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opExponential_, "self")
@@ -1683,7 +1683,7 @@ func ExponentialOut(self, out Tensor, opts ...ExponentialOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt ExponentialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opExponentialOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opExponentialOut, "self")
@@ -1735,7 +1735,7 @@ func Eye(n int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEye) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -1766,7 +1766,7 @@ func EyeM(n, m int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opEyeM) {
 		opt = opts[0]
 	}
 	blk.n = n

@@ -584,7 +584,7 @@ func FFTFFT(self Tensor, opts ...FFTFFTOptions) Tensor {
 		r0    outTensor
 	}
 	var opt FFTFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFT, "self")
@@ -621,7 +621,7 @@ func FFTFFT2(self Tensor, opts ...FFTFFT2Options) Tensor {
 		r0     outTensor
 	}
 	var opt FFTFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFT2) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFT2, "self")
@@ -656,7 +656,7 @@ func FFTFFT2Out(self, out Tensor, opts ...FFTFFT2Options) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFT2Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFT2Out, "self")
@@ -702,7 +702,7 @@ func FFTFFTFreq(n int64, opts ...FFTFFTFreqOptions) Tensor {
 		r0           outTensor
 	}
 	var opt FFTFFTFreqOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFTFreq) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -737,7 +737,7 @@ func FFTFFTFreqOut(n int64, out Tensor, opts ...FFTFFTFreqOutOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTFFTFreqOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFTFreqOut) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -773,7 +773,7 @@ func FFTFFTN(self Tensor, opts ...FFTFFTNOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFTN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFTN, "self")
@@ -805,7 +805,7 @@ func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFTNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFTNOut, "self")
@@ -837,7 +837,7 @@ func FFTFFTOut(self, out Tensor, opts ...FFTFFTOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFTOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFTOut, "self")
@@ -871,7 +871,7 @@ func FFTFFTShift(self Tensor, opts ...FFTFFTShiftOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTFFTShiftOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTFFTShift) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTFFTShift, "self")
@@ -904,7 +904,7 @@ func FFTHFFT(self Tensor, opts ...FFTHFFTOptions) Tensor {
 		r0    outTensor
 	}
 	var opt FFTHFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTHFFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTHFFT, "self")
@@ -941,7 +941,7 @@ func FFTHFFT2(self Tensor, opts ...FFTHFFT2Options) Tensor {
 		r0     outTensor
 	}
 	var opt FFTHFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTHFFT2) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTHFFT2, "self")
@@ -976,7 +976,7 @@ func FFTHFFT2Out(self, out Tensor, opts ...FFTHFFT2Options) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTHFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTHFFT2Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTHFFT2Out, "self")
@@ -1018,7 +1018,7 @@ func FFTHFFTN(self Tensor, opts ...FFTHFFTNOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTHFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTHFFTN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTHFFTN, "self")
@@ -1050,7 +1050,7 @@ func FFTHFFTNOut(self, out Tensor, opts ...FFTHFFTNOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTHFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTHFFTNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTHFFTNOut, "self")
@@ -1082,7 +1082,7 @@ func FFTHFFTOut(self, out Tensor, opts ...FFTHFFTOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTHFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTHFFTOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTHFFTOut, "self")
@@ -1119,7 +1119,7 @@ func FFTIFFT(self Tensor, opts ...FFTIFFTOptions) Tensor {
 		r0    outTensor
 	}
 	var opt FFTIFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFT, "self")
@@ -1156,7 +1156,7 @@ func FFTIFFT2(self Tensor, opts ...FFTIFFT2Options) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFT2) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFT2, "self")
@@ -1191,7 +1191,7 @@ func FFTIFFT2Out(self, out Tensor, opts ...FFTIFFT2Options) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTIFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFT2Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFT2Out, "self")
@@ -1233,7 +1233,7 @@ func FFTIFFTN(self Tensor, opts ...FFTIFFTNOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFTN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFTN, "self")
@@ -1265,7 +1265,7 @@ func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTIFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFTNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFTNOut, "self")
@@ -1297,7 +1297,7 @@ func FFTIFFTOut(self, out Tensor, opts ...FFTIFFTOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTIFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFTOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFTOut, "self")
@@ -1331,7 +1331,7 @@ func FFTIFFTShift(self Tensor, opts ...FFTIFFTShiftOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIFFTShiftOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIFFTShift) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIFFTShift, "self")
@@ -1364,7 +1364,7 @@ func FFTIHFFT(self Tensor, opts ...FFTIHFFTOptions) Tensor {
 		r0    outTensor
 	}
 	var opt FFTIHFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIHFFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIHFFT, "self")
@@ -1401,7 +1401,7 @@ func FFTIHFFT2(self Tensor, opts ...FFTIHFFT2Options) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIHFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIHFFT2) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIHFFT2, "self")
@@ -1436,7 +1436,7 @@ func FFTIHFFT2Out(self, out Tensor, opts ...FFTIHFFT2Options) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTIHFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIHFFT2Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIHFFT2Out, "self")
@@ -1478,7 +1478,7 @@ func FFTIHFFTN(self Tensor, opts ...FFTIHFFTNOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIHFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIHFFTN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIHFFTN, "self")
@@ -1510,7 +1510,7 @@ func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTIHFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIHFFTNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIHFFTNOut, "self")
@@ -1542,7 +1542,7 @@ func FFTIHFFTOut(self, out Tensor, opts ...FFTIHFFTOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTIHFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIHFFTOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIHFFTOut, "self")
@@ -1579,7 +1579,7 @@ func FFTIRFFT(self Tensor, opts ...FFTIRFFTOptions) Tensor {
 		r0    outTensor
 	}
 	var opt FFTIRFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIRFFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIRFFT, "self")
@@ -1616,7 +1616,7 @@ func FFTIRFFT2(self Tensor, opts ...FFTIRFFT2Options) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIRFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIRFFT2) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIRFFT2, "self")
@@ -1651,7 +1651,7 @@ func FFTIRFFT2Out(self, out Tensor, opts ...FFTIRFFT2Options) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTIRFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIRFFT2Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIRFFT2Out, "self")
@@ -1693,7 +1693,7 @@ func FFTIRFFTN(self Tensor, opts ...FFTIRFFTNOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTIRFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIRFFTN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIRFFTN, "self")
@@ -1725,7 +1725,7 @@ func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTIRFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIRFFTNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIRFFTNOut, "self")
@@ -1757,7 +1757,7 @@ func FFTIRFFTOut(self, out Tensor, opts ...FFTIRFFTOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTIRFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTIRFFTOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTIRFFTOut, "self")
@@ -1794,7 +1794,7 @@ func FFTRFFT(self Tensor, opts ...FFTRFFTOptions) Tensor {
 		r0    outTensor
 	}
 	var opt FFTRFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTRFFT, "self")
@@ -1831,7 +1831,7 @@ func FFTRFFT2(self Tensor, opts ...FFTRFFT2Options) Tensor {
 		r0     outTensor
 	}
 	var opt FFTRFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFT2) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTRFFT2, "self")
@@ -1866,7 +1866,7 @@ func FFTRFFT2Out(self, out Tensor, opts ...FFTRFFT2Options) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTRFFT2Options
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFT2Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTRFFT2Out, "self")
@@ -1912,7 +1912,7 @@ func FFTRFFTFreq(n int64, opts ...FFTRFFTFreqOptions) Tensor {
 		r0           outTensor
 	}
 	var opt FFTRFFTFreqOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFTFreq) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -1947,7 +1947,7 @@ func FFTRFFTFreqOut(n int64, out Tensor, opts ...FFTRFFTFreqOutOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTRFFTFreqOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFTFreqOut) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -1983,7 +1983,7 @@ func FFTRFFTN(self Tensor, opts ...FFTRFFTNOptions) Tensor {
 		r0     outTensor
 	}
 	var opt FFTRFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFTN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTRFFTN, "self")
@@ -2015,7 +2015,7 @@ func FFTRFFTNOut(self, out Tensor, opts ...FFTRFFTNOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt FFTRFFTNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFTNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTRFFTNOut, "self")
@@ -2047,7 +2047,7 @@ func FFTRFFTOut(self, out Tensor, opts ...FFTRFFTOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt FFTRFFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFFTRFFTOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFFTRFFTOut, "self")
@@ -2126,7 +2126,7 @@ func FillDiagonal_(self Tensor, fillValue Scalar, opts ...FillDiagonal_Options) 
 		wrap      int64
 	}
 	var opt FillDiagonal_Options
-	if len(opts) > 0 {
+	if given(len(opts), opFillDiagonal_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFillDiagonal_, "self")
@@ -2322,7 +2322,7 @@ func Flatten(self Tensor, opts ...FlattenOptions) Tensor {
 		r0       outTensor
 	}
 	var opt FlattenOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFlatten) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFlatten, "self")
@@ -3235,7 +3235,7 @@ func ForeachAddCDivScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDi
 		r0         outTensors
 	}
 	var opt ForeachAddCDivScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddCDivScalar) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalar, "self")
@@ -3268,7 +3268,7 @@ func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCD
 		value      cScalar
 	}
 	var opt ForeachAddCDivScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddCDivScalar_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalar_, "self")
@@ -3386,7 +3386,7 @@ func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 		outLen     int64
 	}
 	var opt ForeachAddCDivScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddCDivScalarOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalarOut, "self")
@@ -3510,7 +3510,7 @@ func ForeachAddCMulScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMu
 		r0         outTensors
 	}
 	var opt ForeachAddCMulScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddCMulScalar) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalar, "self")
@@ -3543,7 +3543,7 @@ func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCM
 		value      cScalar
 	}
 	var opt ForeachAddCMulScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddCMulScalar_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalar_, "self")
@@ -3661,7 +3661,7 @@ func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 		outLen     int64
 	}
 	var opt ForeachAddCMulScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddCMulScalarOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalarOut, "self")
@@ -3783,7 +3783,7 @@ func ForeachAddList(self, other []Tensor, opts ...ForeachAddListOptions) []Tenso
 		r0       outTensors
 	}
 	var opt ForeachAddListOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddList) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddList, "self")
@@ -3812,7 +3812,7 @@ func ForeachAddList_(self, other []Tensor, opts ...ForeachAddListOptions) {
 		alpha    cScalar
 	}
 	var opt ForeachAddListOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddList_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddList_, "self")
@@ -3842,7 +3842,7 @@ func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOptions)
 		outLen   int64
 	}
 	var opt ForeachAddListOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddListOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddListOut, "self")
@@ -3994,7 +3994,7 @@ func ForeachAddTensor(self []Tensor, other Tensor, opts ...ForeachAddTensorOptio
 		r0      outTensors
 	}
 	var opt ForeachAddTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddTensor) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddTensor, "self")
@@ -4022,7 +4022,7 @@ func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensorOpti
 		alpha   cScalar
 	}
 	var opt ForeachAddTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddTensor_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddTensor_, "self")
@@ -4051,7 +4051,7 @@ func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...Fore
 		outLen  int64
 	}
 	var opt ForeachAddTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachAddTensorOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachAddTensorOut, "self")
@@ -4588,7 +4588,7 @@ func ForeachClone(self []Tensor, opts ...ForeachCloneOptions) []Tensor {
 		r0           outTensors
 	}
 	var opt ForeachCloneOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachClone) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachClone, "self")
@@ -4611,7 +4611,7 @@ func ForeachCloneOut(self, out []Tensor, opts ...ForeachCloneOptions) {
 		outLen       int64
 	}
 	var opt ForeachCloneOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachCloneOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachCloneOut, "self")
@@ -4641,7 +4641,7 @@ func ForeachCopy(self, src []Tensor, opts ...ForeachCopyOptions) []Tensor {
 		r0          outTensors
 	}
 	var opt ForeachCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachCopy) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachCopy, "self")
@@ -4666,7 +4666,7 @@ func ForeachCopy_(self, src []Tensor, opts ...ForeachCopyOptions) {
 		nonBlocking int64
 	}
 	var opt ForeachCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachCopy_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachCopy_, "self")
@@ -4692,7 +4692,7 @@ func ForeachCopyOut(self, src, out []Tensor, opts ...ForeachCopyOptions) {
 		outLen      int64
 	}
 	var opt ForeachCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachCopyOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachCopyOut, "self")
@@ -6506,7 +6506,7 @@ func ForeachNormScalar(self []Tensor, opts ...ForeachNormScalarOptions) []Tensor
 		r0      outTensors
 	}
 	var opt ForeachNormScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachNormScalar) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachNormScalar, "self")
@@ -6535,7 +6535,7 @@ func ForeachNormScalarOut(self, out []Tensor, opts ...ForeachNormScalarOptions) 
 		outLen  int64
 	}
 	var opt ForeachNormScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachNormScalarOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachNormScalarOut, "self")
@@ -6769,7 +6769,7 @@ func ForeachPowSumScalar(self []Tensor, opts ...ForeachPowSumScalarOptions) []Te
 		r0      outTensors
 	}
 	var opt ForeachPowSumScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachPowSumScalar) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachPowSumScalar, "self")
@@ -6798,7 +6798,7 @@ func ForeachPowSumScalarOut(self, out []Tensor, opts ...ForeachPowSumScalarOptio
 		outLen  int64
 	}
 	var opt ForeachPowSumScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachPowSumScalarOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachPowSumScalarOut, "self")
@@ -7217,7 +7217,7 @@ func ForeachSubList(self, other []Tensor, opts ...ForeachSubListOptions) []Tenso
 		r0       outTensors
 	}
 	var opt ForeachSubListOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachSubList) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachSubList, "self")
@@ -7246,7 +7246,7 @@ func ForeachSubList_(self, other []Tensor, opts ...ForeachSubListOptions) {
 		alpha    cScalar
 	}
 	var opt ForeachSubListOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachSubList_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachSubList_, "self")
@@ -7276,7 +7276,7 @@ func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOptions)
 		outLen   int64
 	}
 	var opt ForeachSubListOptions
-	if len(opts) > 0 {
+	if given(len(opts), opForeachSubListOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opForeachSubListOut, "self")
@@ -7979,7 +7979,7 @@ func FrobeniusNorm(self Tensor, dim []int64, opts ...FrobeniusNormOptions) Tenso
 		r0      outTensor
 	}
 	var opt FrobeniusNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFrobeniusNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFrobeniusNorm, "self")
@@ -8006,7 +8006,7 @@ func FrobeniusNormOut(self Tensor, dim []int64, out Tensor, opts ...FrobeniusNor
 		out     unsafe.Pointer
 	}
 	var opt FrobeniusNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFrobeniusNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFrobeniusNormOut, "self")
@@ -8050,7 +8050,7 @@ func FromFile(filename string, opts ...FromFileOptions) Tensor {
 		r0           outTensor
 	}
 	var opt FromFileOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFromFile) {
 		opt = opts[0]
 	}
 	blk.filename = cString(filename, opFromFile, "filename")
@@ -8088,7 +8088,7 @@ func FromFileOut(filename string, out Tensor, opts ...FromFileOutOptions) Tensor
 		out      unsafe.Pointer
 	}
 	var opt FromFileOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFromFileOut) {
 		opt = opts[0]
 	}
 	blk.filename = cString(filename, opFromFileOut, "filename")
@@ -8120,7 +8120,7 @@ func Full(size []int64, fillValue Scalar, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFull) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -8164,7 +8164,7 @@ func FullLike(self Tensor, fillValue Scalar, opts ...FullLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt FullLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFullLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFullLike, "self")
@@ -8202,7 +8202,7 @@ func FullLikeOut(self Tensor, fillValue Scalar, out Tensor, opts ...FullLikeOutO
 		out          unsafe.Pointer
 	}
 	var opt FullLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFullLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFullLikeOut, "self")
@@ -8273,7 +8273,7 @@ func FusedAdagrad(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weig
 		r3            outTensors
 	}
 	var opt FusedAdagradOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdagrad) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdagrad, "self")
@@ -8321,7 +8321,7 @@ func FusedAdagrad_(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, wei
 		foundInf      unsafe.Pointer
 	}
 	var opt FusedAdagradOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdagrad_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdagrad_, "self")
@@ -8370,7 +8370,7 @@ func FusedAdagradOut(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, w
 		outLen        int64
 	}
 	var opt FusedAdagradOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdagradOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdagradOut, "self")
@@ -8428,7 +8428,7 @@ func FusedAdagradTensorLR(self, grads, stateSums, stateSteps []Tensor, lr Tensor
 		r2            outTensors
 	}
 	var opt FusedAdagradTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdagradTensorLR) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdagradTensorLR, "self")
@@ -8477,7 +8477,7 @@ func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tenso
 		foundInf      unsafe.Pointer
 	}
 	var opt FusedAdagradTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdagradTensorLR_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdagradTensorLR_, "self")
@@ -8527,7 +8527,7 @@ func FusedAdagradTensorLROut(self, grads, stateSums, stateSteps []Tensor, lr Ten
 		outLen        int64
 	}
 	var opt FusedAdagradTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdagradTensorLROut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdagradTensorLROut, "self")
@@ -8594,7 +8594,7 @@ func FusedAdam(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tenso
 		r4              outTensors
 	}
 	var opt FusedAdamOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdam) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdam, "self")
@@ -8654,7 +8654,7 @@ func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 		foundInf        unsafe.Pointer
 	}
 	var opt FusedAdamOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdam_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdam_, "self")
@@ -8715,7 +8715,7 @@ func FusedAdamOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Te
 		outLen          int64
 	}
 	var opt FusedAdamOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamOut, "self")
@@ -8787,7 +8787,7 @@ func FusedAdamTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps
 		r4              outTensors
 	}
 	var opt FusedAdamTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamTensorLR) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamTensorLR, "self")
@@ -8848,7 +8848,7 @@ func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 		foundInf        unsafe.Pointer
 	}
 	var opt FusedAdamTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamTensorLR_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamTensorLR_, "self")
@@ -8910,7 +8910,7 @@ func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSt
 		outLen          int64
 	}
 	var opt FusedAdamTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamTensorLROut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamTensorLROut, "self")
@@ -8983,7 +8983,7 @@ func FusedAdamW(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 		r4              outTensors
 	}
 	var opt FusedAdamWOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamW) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamW, "self")
@@ -9043,7 +9043,7 @@ func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 		foundInf        unsafe.Pointer
 	}
 	var opt FusedAdamWOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamW_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamW_, "self")
@@ -9104,7 +9104,7 @@ func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 		outLen          int64
 	}
 	var opt FusedAdamWOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamWOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamWOut, "self")
@@ -9176,7 +9176,7 @@ func FusedAdamWTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 		r4              outTensors
 	}
 	var opt FusedAdamWTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamWTensorLR) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLR, "self")
@@ -9237,7 +9237,7 @@ func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 		foundInf        unsafe.Pointer
 	}
 	var opt FusedAdamWTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamWTensorLR_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLR_, "self")
@@ -9299,7 +9299,7 @@ func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateS
 		outLen          int64
 	}
 	var opt FusedAdamWTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedAdamWTensorLROut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLROut, "self")
@@ -9360,7 +9360,7 @@ func FusedMovingAvgObsFakeQuant(self, observerOn, fakeQuantOn, runningMin, runni
 		r0              outTensor
 	}
 	var opt FusedMovingAvgObsFakeQuantOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedMovingAvgObsFakeQuant) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opFusedMovingAvgObsFakeQuant, "self")
@@ -9420,7 +9420,7 @@ func FusedSGD(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 		r2                    outTensors
 	}
 	var opt FusedSGDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedSGD) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedSGD, "self")
@@ -9468,7 +9468,7 @@ func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 		foundInf              unsafe.Pointer
 	}
 	var opt FusedSGDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedSGD_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedSGD_, "self")
@@ -9517,7 +9517,7 @@ func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 		outLen                int64
 	}
 	var opt FusedSGDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedSGDOut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedSGDOut, "self")
@@ -9575,7 +9575,7 @@ func FusedSGDTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, mom
 		r2                    outTensors
 	}
 	var opt FusedSGDTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedSGDTensorLR) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLR, "self")
@@ -9624,7 +9624,7 @@ func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 		foundInf              unsafe.Pointer
 	}
 	var opt FusedSGDTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedSGDTensorLR_) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLR_, "self")
@@ -9674,7 +9674,7 @@ func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, 
 		outLen                int64
 	}
 	var opt FusedSGDTensorLROptions
-	if len(opts) > 0 {
+	if given(len(opts), opFusedSGDTensorLROut) {
 		opt = opts[0]
 	}
 	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLROut, "self")

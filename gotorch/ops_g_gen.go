@@ -28,7 +28,7 @@ func Gather(self Tensor, dim int64, index Tensor, opts ...GatherOptions) Tensor 
 		r0         outTensor
 	}
 	var opt GatherOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGather) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGather, "self")
@@ -90,7 +90,7 @@ func GatherOut(self Tensor, dim int64, index, out Tensor, opts ...GatherOptions)
 		out        unsafe.Pointer
 	}
 	var opt GatherOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGatherOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGatherOut, "self")
@@ -255,7 +255,7 @@ func GELU(self Tensor, opts ...GELUOptions) Tensor {
 		r0          outTensor
 	}
 	var opt GELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGELU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGELU, "self")
@@ -283,7 +283,7 @@ func GELU_(self Tensor, opts ...GELUOptions) Tensor {
 		approximate unsafe.Pointer
 	}
 	var opt GELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGELU_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGELU_, "self")
@@ -313,7 +313,7 @@ func GELUBackward(gradOutput, self Tensor, opts ...GELUBackwardOptions) Tensor {
 		r0          outTensor
 	}
 	var opt GELUBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGELUBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opGELUBackward, "grad_output")
@@ -348,7 +348,7 @@ func GELUBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...GELUBackw
 		gradInput   unsafe.Pointer
 	}
 	var opt GELUBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGELUBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opGELUBackwardGradInput, "grad_output")
@@ -381,7 +381,7 @@ func GELUOut(self, out Tensor, opts ...GELUOptions) Tensor {
 		out         unsafe.Pointer
 	}
 	var opt GELUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGELUOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGELUOut, "self")
@@ -414,7 +414,7 @@ func Geometric(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 		r0        outTensor
 	}
 	var opt GeometricOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGeometric) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGeometric, "self")
@@ -442,7 +442,7 @@ func Geometric_(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt GeometricOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGeometric_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGeometric_, "self")
@@ -474,7 +474,7 @@ func GeometricOut(self Tensor, p float64, out Tensor, opts ...GeometricOptions) 
 		out       unsafe.Pointer
 	}
 	var opt GeometricOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGeometricOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGeometricOut, "self")
@@ -727,7 +727,7 @@ func GLU(self Tensor, opts ...GLUOptions) Tensor {
 		r0    outTensor
 	}
 	var opt GLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGLU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGLU, "self")
@@ -912,7 +912,7 @@ func GLUOut(self, out Tensor, opts ...GLUOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt GLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGLUOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGLUOut, "self")
@@ -947,7 +947,7 @@ func Gradient(self Tensor, opts ...GradientOptions) []Tensor {
 		r0        outTensors
 	}
 	var opt GradientOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradient) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradient, "self")
@@ -980,7 +980,7 @@ func GradientArray(self Tensor, dim []int64, opts ...GradientArrayOptions) []Ten
 		r0        outTensors
 	}
 	var opt GradientArrayOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradientArray) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradientArray, "self")
@@ -1013,7 +1013,7 @@ func GradientScalarArray(self Tensor, spacing Scalar, dim []int64, opts ...Gradi
 		r0        outTensors
 	}
 	var opt GradientScalarArrayOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradientScalarArray) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradientScalarArray, "self")
@@ -1048,7 +1048,7 @@ func GradientScalarrayarray(self Tensor, spacing []Scalar, dim []int64, opts ...
 		r0         outTensors
 	}
 	var opt GradientScalarrayarrayOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradientScalarrayarray) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradientScalarrayarray, "self")
@@ -1083,7 +1083,7 @@ func GradientScalarrayint(self Tensor, spacing []Scalar, opts ...GradientScalarr
 		r0         outTensors
 	}
 	var opt GradientScalarrayintOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradientScalarrayint) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradientScalarrayint, "self")
@@ -1118,7 +1118,7 @@ func GradientTensorArray(self Tensor, spacing []Tensor, dim []int64, opts ...Gra
 		r0         outTensors
 	}
 	var opt GradientTensorArrayOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradientTensorArray) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradientTensorArray, "self")
@@ -1154,7 +1154,7 @@ func GradientTensorArrayInt(self Tensor, spacing []Tensor, opts ...GradientTenso
 		r0         outTensors
 	}
 	var opt GradientTensorArrayIntOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGradientTensorArrayInt) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opGradientTensorArrayInt, "self")
@@ -1767,7 +1767,7 @@ func GroupNorm(input Tensor, numGroups int64, opts ...GroupNormOptions) Tensor {
 		r0           outTensor
 	}
 	var opt GroupNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGroupNorm) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opGroupNorm, "input")
@@ -1841,7 +1841,7 @@ func GRUCell(input, hx, wIh, wHh Tensor, opts ...GRUCellOptions) Tensor {
 		r0    outTensor
 	}
 	var opt GRUCellOptions
-	if len(opts) > 0 {
+	if given(len(opts), opGRUCell) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opGRUCell, "input")

@@ -4,7 +4,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "2890e79903120025"
+const apiHash = "ab0c72561dc874c0"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
@@ -5075,4 +5075,48 @@ var opNames = [...]string{
 	"zeros_like",
 	"zeros_like.out",
 	"zeros.out",
+}
+
+// A bit for each op that writes into an argument, or may.
+var opsWriting = [...]uint64{
+	0x5236ed6dacc6aeba,
+	0xe92bb9d74acaacac,
+	0xceafa9ad6640772a,
+	0xcaadb5adb6b5b558,
+	0x4b6ddb68a96c9a28,
+	0x934db612d201664a,
+	0x1294c6aa32b37091,
+	0xc6c1a4575d5d56b5,
+	0x4062233b473b4daa,
+	0xb21b76a69a34d1a9,
+	0xdb75b75badb6aed5,
+	0xb6ebadd6eb5d6eb6,
+	0x6b6eb3adeb3db375,
+	0xccdb75d6dd6db6b9,
+	0x46aed5a6ddb6db2a,
+	0x6b2b8b60cc6ed00d,
+	0xdd6cbadb288935ad,
+	0x4b004495800564a6,
+	0x62ab31b76b6dd5b1,
+	0x93a653a555715996,
+	0x6db2ced95594aab2,
+	0x92b656d0daaab4ed,
+	0x526ea0ccac643521,
+	0xcb282ccaccd8b2b2,
+	0x5998d4d565cb59a6,
+	0xb2d529568d5537a9,
+	0x8d66a51015560cda,
+	0xccd4932b22a2a299,
+	0xadb9999c36775c99,
+	0xd4ea8020768e6651,
+	0xdbaa956db74ab6d5,
+	0x662ab28a76b5ad6e,
+	0xcb2caaaea0401999,
+	0xb2cccb58b2ad4ab2,
+	0x256596595565552a,
+	0xd828955a5b44b2cb,
+	0xa20350aeac80a996,
+	0xa65a846b69a82900,
+	0x42a108c658c658ca,
+	0x0000000cd4bc2432,
 }

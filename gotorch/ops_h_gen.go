@@ -25,7 +25,7 @@ func HammingWindow(windowLength int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHammingWindow) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -78,7 +78,7 @@ func HammingWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOpti
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHammingWindowPeriodic) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -112,7 +112,7 @@ func HammingWindowPeriodicAlpha(windowLength int64, periodic bool, alpha float64
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHammingWindowPeriodicAlpha) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -148,7 +148,7 @@ func HammingWindowPeriodicAlphaBeta(windowLength int64, periodic bool, alpha, be
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHammingWindowPeriodicAlphaBeta) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -257,7 +257,7 @@ func HannWindow(windowLength int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHannWindow) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -310,7 +310,7 @@ func HannWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOptions
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHannWindowPeriodic) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -365,7 +365,7 @@ func Hardshrink(self Tensor, opts ...HardshrinkOptions) Tensor {
 		r0    outTensor
 	}
 	var opt HardshrinkOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHardshrink) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHardshrink, "self")
@@ -447,7 +447,7 @@ func HardshrinkOut(self, out Tensor, opts ...HardshrinkOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt HardshrinkOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHardshrinkOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHardshrinkOut, "self")
@@ -680,7 +680,7 @@ func Hardtanh(self Tensor, opts ...HardtanhOptions) Tensor {
 		r0     outTensor
 	}
 	var opt HardtanhOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHardtanh) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHardtanh, "self")
@@ -712,7 +712,7 @@ func Hardtanh_(self Tensor, opts ...HardtanhOptions) Tensor {
 		maxVal cScalar
 	}
 	var opt HardtanhOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHardtanh_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHardtanh_, "self")
@@ -793,7 +793,7 @@ func HardtanhOut(self, out Tensor, opts ...HardtanhOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt HardtanhOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHardtanhOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHardtanhOut, "self")
@@ -836,7 +836,7 @@ func HashTensor(self Tensor, opts ...HashTensorOptions) Tensor {
 		r0      outTensor
 	}
 	var opt HashTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHashTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHashTensor, "self")
@@ -872,7 +872,7 @@ func HashTensorOut(self, out Tensor, opts ...HashTensorOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt HashTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHashTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHashTensorOut, "self")
@@ -986,7 +986,7 @@ func HingeEmbeddingLoss(self, target Tensor, opts ...HingeEmbeddingLossOptions) 
 		r0        outTensor
 	}
 	var opt HingeEmbeddingLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHingeEmbeddingLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHingeEmbeddingLoss, "self")
@@ -1022,7 +1022,7 @@ func HistC(self Tensor, opts ...HistCOptions) Tensor {
 		r0    outTensor
 	}
 	var opt HistCOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistC) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistC, "self")
@@ -1063,7 +1063,7 @@ func HistCOut(self, out Tensor, opts ...HistCOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt HistCOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistCOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistCOut, "self")
@@ -1110,7 +1110,7 @@ func Histogram(self Tensor, opts ...HistogramOptions) (hist Tensor, binEdges Ten
 		r1        outTensor
 	}
 	var opt HistogramOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogram) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogram, "self")
@@ -1152,7 +1152,7 @@ func HistogramBinsTensor(self, bins Tensor, opts ...HistogramBinsTensorOptions) 
 		r1      outTensor
 	}
 	var opt HistogramBinsTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogramBinsTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogramBinsTensor, "self")
@@ -1190,7 +1190,7 @@ func HistogramBinsTensorOut(self, bins, hist, binEdges Tensor, opts ...Histogram
 		binEdges unsafe.Pointer
 	}
 	var opt HistogramBinsTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogramBinsTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogramBinsTensorOut, "self")
@@ -1235,7 +1235,7 @@ func HistogramDD(self Tensor, bins []int64, opts ...HistogramDDOptions) (hist Te
 		r1        outTensors
 	}
 	var opt HistogramDDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogramDD) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogramDD, "self")
@@ -1275,7 +1275,7 @@ func HistogramDDIntBins(self Tensor, bins int64, opts ...HistogramDDIntBinsOptio
 		r1        outTensors
 	}
 	var opt HistogramDDIntBinsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogramDDIntBins) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogramDDIntBins, "self")
@@ -1316,7 +1316,7 @@ func HistogramDDTensorListBins(self Tensor, bins []Tensor, opts ...HistogramDDTe
 		r1        outTensors
 	}
 	var opt HistogramDDTensorListBinsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogramDDTensorListBins) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogramDDTensorListBins, "self")
@@ -1352,7 +1352,7 @@ func HistogramOut(self, hist, binEdges Tensor, opts ...HistogramOptions) (Tensor
 		binEdges  unsafe.Pointer
 	}
 	var opt HistogramOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHistogramOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHistogramOut, "self")
@@ -1533,7 +1533,7 @@ func HuberLoss(self, target Tensor, opts ...HuberLossOptions) Tensor {
 		r0        outTensor
 	}
 	var opt HuberLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHuberLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHuberLoss, "self")
@@ -1618,7 +1618,7 @@ func HuberLossOut(self, target, out Tensor, opts ...HuberLossOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt HuberLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opHuberLossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opHuberLossOut, "self")

@@ -333,7 +333,7 @@ func IndexAdd(self Tensor, dim int64, index, source Tensor, opts ...IndexAddOpti
 		r0     outTensor
 	}
 	var opt IndexAddOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexAdd) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexAdd, "self")
@@ -374,7 +374,7 @@ func IndexAdd_(self Tensor, dim int64, index, source Tensor, opts ...IndexAddOpt
 		alpha  cScalar
 	}
 	var opt IndexAddOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexAdd_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexAdd_, "self")
@@ -416,7 +416,7 @@ func IndexAddOut(self Tensor, dim int64, index, source, out Tensor, opts ...Inde
 		out    unsafe.Pointer
 	}
 	var opt IndexAddOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexAddOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexAddOut, "self")
@@ -727,7 +727,7 @@ func IndexPutTensors(self Tensor, indices []Tensor, values Tensor, opts ...Index
 		r0         outTensor
 	}
 	var opt IndexPutTensorsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexPutTensors) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexPutTensors, "self")
@@ -764,7 +764,7 @@ func IndexPutTensors_(self Tensor, indices []Tensor, values Tensor, opts ...Inde
 		accumulate int64
 	}
 	var opt IndexPutTensorsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexPutTensors_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexPutTensors_, "self")
@@ -802,7 +802,7 @@ func IndexPutTensorsOut(self Tensor, indices []Tensor, values, out Tensor, opts 
 		out        unsafe.Pointer
 	}
 	var opt IndexPutTensorsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexPutTensorsOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexPutTensorsOut, "self")
@@ -841,7 +841,7 @@ func IndexReduce(self Tensor, dim int64, index, source Tensor, reduce string, op
 		r0          outTensor
 	}
 	var opt IndexReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexReduce) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexReduce, "self")
@@ -881,7 +881,7 @@ func IndexReduce_(self Tensor, dim int64, index, source Tensor, reduce string, o
 		includeSelf int64
 	}
 	var opt IndexReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexReduce_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexReduce_, "self")
@@ -922,7 +922,7 @@ func IndexReduceOut(self Tensor, dim int64, index, source Tensor, reduce string,
 		out         unsafe.Pointer
 	}
 	var opt IndexReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIndexReduceOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIndexReduceOut, "self")
@@ -1354,7 +1354,7 @@ func IsClose(self, other Tensor, opts ...IsCloseOptions) Tensor {
 		r0       outTensor
 	}
 	var opt IsCloseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsClose) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIsClose, "self")
@@ -1576,7 +1576,7 @@ func IsIn(elements, testElements Tensor, opts ...IsInOptions) Tensor {
 		r0           outTensor
 	}
 	var opt IsInOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsIn) {
 		opt = opts[0]
 	}
 	blk.elements = elements.handle(opIsIn, "elements")
@@ -1674,7 +1674,7 @@ func IsInOut(elements, testElements, out Tensor, opts ...IsInOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt IsInOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsInOut) {
 		opt = opts[0]
 	}
 	blk.elements = elements.handle(opIsInOut, "elements")
@@ -1711,7 +1711,7 @@ func IsInScalarTensor(element Scalar, testElements Tensor, opts ...IsInScalarTen
 		r0           outTensor
 	}
 	var opt IsInScalarTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsInScalarTensor) {
 		opt = opts[0]
 	}
 	blk.element = makeScalar(element, opIsInScalarTensor, "element")
@@ -1741,7 +1741,7 @@ func IsInScalarTensorOut(element Scalar, testElements, out Tensor, opts ...IsInS
 		out          unsafe.Pointer
 	}
 	var opt IsInScalarTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsInScalarTensorOut) {
 		opt = opts[0]
 	}
 	blk.element = makeScalar(element, opIsInScalarTensorOut, "element")
@@ -1777,7 +1777,7 @@ func IsInTensorScalar(elements Tensor, testElement Scalar, opts ...IsInTensorSca
 		r0           outTensor
 	}
 	var opt IsInTensorScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsInTensorScalar) {
 		opt = opts[0]
 	}
 	blk.elements = elements.handle(opIsInTensorScalar, "elements")
@@ -1807,7 +1807,7 @@ func IsInTensorScalarOut(elements Tensor, testElement Scalar, out Tensor, opts .
 		out          unsafe.Pointer
 	}
 	var opt IsInTensorScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsInTensorScalarOut) {
 		opt = opts[0]
 	}
 	blk.elements = elements.handle(opIsInTensorScalarOut, "elements")
@@ -1995,7 +1995,7 @@ func IsPinned(self Tensor, opts ...IsPinnedOptions) bool {
 		r0     int64
 	}
 	var opt IsPinnedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opIsPinned) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opIsPinned, "self")
@@ -2182,7 +2182,7 @@ func ISTFT(self Tensor, nFFT int64, opts ...ISTFTOptions) Tensor {
 		r0            outTensor
 	}
 	var opt ISTFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opISTFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opISTFT, "self")

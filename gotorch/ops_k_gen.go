@@ -25,7 +25,7 @@ func KaiserWindow(windowLength int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opKaiserWindow) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -58,7 +58,7 @@ func KaiserWindowBeta(windowLength int64, periodic bool, beta float64, opts ...T
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opKaiserWindowBeta) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -138,7 +138,7 @@ func KaiserWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOptio
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opKaiserWindowPeriodic) {
 		opt = opts[0]
 	}
 	blk.windowLength = windowLength
@@ -197,7 +197,7 @@ func KLDiv(self, target Tensor, opts ...KLDivOptions) Tensor {
 		r0        outTensor
 	}
 	var opt KLDivOptions
-	if len(opts) > 0 {
+	if given(len(opts), opKLDiv) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opKLDiv, "self")
@@ -283,7 +283,7 @@ func KthValue(self Tensor, k int64, opts ...KthValueOptions) (values Tensor, ind
 		r1      outTensor
 	}
 	var opt KthValueOptions
-	if len(opts) > 0 {
+	if given(len(opts), opKthValue) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opKthValue, "self")
@@ -325,7 +325,7 @@ func KthValueValues(self Tensor, k int64, values, indices Tensor, opts ...KthVal
 		indices unsafe.Pointer
 	}
 	var opt KthValueValuesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opKthValueValues) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opKthValueValues, "self")

@@ -27,7 +27,7 @@ func L1Loss(self, target Tensor, opts ...L1LossOptions) Tensor {
 		r0        outTensor
 	}
 	var opt L1LossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opL1Loss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opL1Loss, "self")
@@ -66,7 +66,7 @@ func LayerNorm(input Tensor, normalizedShape []int64, opts ...LayerNormOptions) 
 		r0                 outTensor
 	}
 	var opt LayerNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLayerNorm) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLayerNorm, "input")
@@ -308,7 +308,7 @@ func LeakyReLU(self Tensor, opts ...LeakyReLUOptions) Tensor {
 		r0            outTensor
 	}
 	var opt LeakyReLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLeakyReLU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLeakyReLU, "self")
@@ -335,7 +335,7 @@ func LeakyReLU_(self Tensor, opts ...LeakyReLUOptions) Tensor {
 		negativeSlope cScalar
 	}
 	var opt LeakyReLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLeakyReLU_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLeakyReLU_, "self")
@@ -413,7 +413,7 @@ func LeakyReLUOut(self, out Tensor, opts ...LeakyReLUOptions) Tensor {
 		out           unsafe.Pointer
 	}
 	var opt LeakyReLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLeakyReLUOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLeakyReLUOut, "self")
@@ -1179,7 +1179,7 @@ func LinalgCholesky(self Tensor, opts ...LinalgCholeskyOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgCholeskyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCholesky) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCholesky, "self")
@@ -1211,7 +1211,7 @@ func LinalgCholeskyEx(self Tensor, opts ...LinalgCholeskyExOptions) (l_ Tensor, 
 		r1          outTensor
 	}
 	var opt LinalgCholeskyExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCholeskyEx) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCholeskyEx, "self")
@@ -1246,7 +1246,7 @@ func LinalgCholeskyExL(self, l_, info Tensor, opts ...LinalgCholeskyExLOptions) 
 		info        unsafe.Pointer
 	}
 	var opt LinalgCholeskyExLOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCholeskyExL) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCholeskyExL, "self")
@@ -1277,7 +1277,7 @@ func LinalgCholeskyOut(self, out Tensor, opts ...LinalgCholeskyOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt LinalgCholeskyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCholeskyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCholeskyOut, "self")
@@ -1308,7 +1308,7 @@ func LinalgCond(self Tensor, opts ...LinalgCondOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgCondOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCond) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCond, "self")
@@ -1334,7 +1334,7 @@ func LinalgCondOut(self, out Tensor, opts ...LinalgCondOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt LinalgCondOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCondOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCondOut, "self")
@@ -1410,7 +1410,7 @@ func LinalgCross(self, other Tensor, opts ...LinalgCrossOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgCrossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCross) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCross, "self")
@@ -1439,7 +1439,7 @@ func LinalgCrossOut(self, other, out Tensor, opts ...LinalgCrossOptions) Tensor 
 		out   unsafe.Pointer
 	}
 	var opt LinalgCrossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgCrossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgCrossOut, "self")
@@ -1516,7 +1516,7 @@ func LinalgDiagonal(a_ Tensor, opts ...LinalgDiagonalOptions) Tensor {
 		r0     outTensor
 	}
 	var opt LinalgDiagonalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgDiagonal) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgDiagonal, "A")
@@ -1567,7 +1567,7 @@ func LinalgEigh(self Tensor, opts ...LinalgEighOptions) (eigenvalues Tensor, eig
 		r1    outTensor
 	}
 	var opt LinalgEighOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgEigh) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgEigh, "self")
@@ -1602,7 +1602,7 @@ func LinalgEighEigvals(self, eigvals, eigvecs Tensor, opts ...LinalgEighEigvalsO
 		eigvecs unsafe.Pointer
 	}
 	var opt LinalgEighEigvalsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgEighEigvals) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgEighEigvals, "self")
@@ -1681,7 +1681,7 @@ func LinalgEigvalsh(self Tensor, opts ...LinalgEigvalshOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgEigvalshOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgEigvalsh) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgEigvalsh, "self")
@@ -1710,7 +1710,7 @@ func LinalgEigvalshOut(self, out Tensor, opts ...LinalgEigvalshOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt LinalgEigvalshOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgEigvalshOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgEigvalshOut, "self")
@@ -1830,7 +1830,7 @@ func LinalgInvEx(a_ Tensor, opts ...LinalgInvExOptions) (inverse Tensor, info Te
 		r1          outTensor
 	}
 	var opt LinalgInvExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgInvEx) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgInvEx, "A")
@@ -1862,7 +1862,7 @@ func LinalgInvExInverse(a_, inverse, info Tensor, opts ...LinalgInvExInverseOpti
 		info        unsafe.Pointer
 	}
 	var opt LinalgInvExInverseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgInvExInverse) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgInvExInverse, "A")
@@ -1918,7 +1918,7 @@ func LinalgLDLFactor(self Tensor, opts ...LinalgLDLFactorOptions) (lD_ Tensor, p
 		r1        outTensor
 	}
 	var opt LinalgLDLFactorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLDLFactor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgLDLFactor, "self")
@@ -1951,7 +1951,7 @@ func LinalgLDLFactorEx(self Tensor, opts ...LinalgLDLFactorExOptions) (lD_ Tenso
 		r2          outTensor
 	}
 	var opt LinalgLDLFactorExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLDLFactorEx) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgLDLFactorEx, "self")
@@ -1981,7 +1981,7 @@ func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFacto
 		info        unsafe.Pointer
 	}
 	var opt LinalgLDLFactorExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLDLFactorExOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgLDLFactorExOut, "self")
@@ -2015,7 +2015,7 @@ func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOptions
 		pivots    unsafe.Pointer
 	}
 	var opt LinalgLDLFactorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLDLFactorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgLDLFactorOut, "self")
@@ -2050,7 +2050,7 @@ func LinalgLDLSolve(lD_, pivots, b_ Tensor, opts ...LinalgLDLSolveOptions) Tenso
 		r0        outTensor
 	}
 	var opt LinalgLDLSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLDLSolve) {
 		opt = opts[0]
 	}
 	blk.lD_ = lD_.handle(opLinalgLDLSolve, "LD")
@@ -2082,7 +2082,7 @@ func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOption
 		out       unsafe.Pointer
 	}
 	var opt LinalgLDLSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLDLSolveOut) {
 		opt = opts[0]
 	}
 	blk.lD_ = lD_.handle(opLinalgLDLSolveOut, "LD")
@@ -2123,7 +2123,7 @@ func LinalgLstsq(self, b Tensor, opts ...LinalgLstsqOptions) (solution Tensor, r
 		r3     outTensor
 	}
 	var opt LinalgLstsqOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLstsq) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgLstsq, "self")
@@ -2157,7 +2157,7 @@ func LinalgLstsqOut(self, b, solution, residuals, rank, singularValues Tensor, o
 		singularValues unsafe.Pointer
 	}
 	var opt LinalgLstsqOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLstsqOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgLstsqOut, "self")
@@ -2199,7 +2199,7 @@ func LinalgLU(a_ Tensor, opts ...LinalgLUOptions) (p_ Tensor, l_ Tensor, u_ Tens
 		r2    outTensor
 	}
 	var opt LinalgLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLU) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgLU, "A")
@@ -2229,7 +2229,7 @@ func LinalgLUFactor(a_ Tensor, opts ...LinalgLUFactorOptions) (lU_ Tensor, pivot
 		r1    outTensor
 	}
 	var opt LinalgLUFactorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUFactor) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgLUFactor, "A")
@@ -2262,7 +2262,7 @@ func LinalgLUFactorEx(a_ Tensor, opts ...LinalgLUFactorExOptions) (lU_ Tensor, p
 		r2          outTensor
 	}
 	var opt LinalgLUFactorExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUFactorEx) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgLUFactorEx, "A")
@@ -2292,7 +2292,7 @@ func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExO
 		info        unsafe.Pointer
 	}
 	var opt LinalgLUFactorExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUFactorExOut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgLUFactorExOut, "A")
@@ -2326,7 +2326,7 @@ func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOptions) (T
 		pivots unsafe.Pointer
 	}
 	var opt LinalgLUFactorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUFactorOut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgLUFactorOut, "A")
@@ -2358,7 +2358,7 @@ func LinalgLUOut(a_, p_, l_, u_ Tensor, opts ...LinalgLUOptions) (Tensor, Tensor
 		u_    unsafe.Pointer
 	}
 	var opt LinalgLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUOut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgLUOut, "A")
@@ -2397,7 +2397,7 @@ func LinalgLUSolve(lU_, pivots, b_ Tensor, opts ...LinalgLUSolveOptions) Tensor 
 		r0      outTensor
 	}
 	var opt LinalgLUSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUSolve) {
 		opt = opts[0]
 	}
 	blk.lU_ = lU_.handle(opLinalgLUSolve, "LU")
@@ -2431,7 +2431,7 @@ func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOptions)
 		out     unsafe.Pointer
 	}
 	var opt LinalgLUSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgLUSolveOut) {
 		opt = opts[0]
 	}
 	blk.lU_ = lU_.handle(opLinalgLUSolveOut, "LU")
@@ -2559,7 +2559,7 @@ func LinalgMatrixNorm(self Tensor, ord Scalar, opts ...LinalgMatrixNormOptions) 
 		r0      outTensor
 	}
 	var opt LinalgMatrixNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixNorm, "self")
@@ -2595,7 +2595,7 @@ func LinalgMatrixNormOut(self Tensor, ord Scalar, out Tensor, opts ...LinalgMatr
 		out     unsafe.Pointer
 	}
 	var opt LinalgMatrixNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixNormOut, "self")
@@ -2639,7 +2639,7 @@ func LinalgMatrixNormStrOrd(self Tensor, opts ...LinalgMatrixNormStrOrdOptions) 
 		r0      outTensor
 	}
 	var opt LinalgMatrixNormStrOrdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixNormStrOrd) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixNormStrOrd, "self")
@@ -2678,7 +2678,7 @@ func LinalgMatrixNormStrOrdOut(self, out Tensor, opts ...LinalgMatrixNormStrOrdO
 		out     unsafe.Pointer
 	}
 	var opt LinalgMatrixNormStrOrdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixNormStrOrdOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixNormStrOrdOut, "self")
@@ -2763,7 +2763,7 @@ func LinalgMatrixRank(self Tensor, tol float64, opts ...LinalgMatrixRankOptions)
 		r0        outTensor
 	}
 	var opt LinalgMatrixRankOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRank) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixRank, "self")
@@ -2797,7 +2797,7 @@ func LinalgMatrixRankAtolRtolFloat(self Tensor, opts ...LinalgMatrixRankAtolRtol
 		r0        outTensor
 	}
 	var opt LinalgMatrixRankAtolRtolFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankAtolRtolFloat) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixRankAtolRtolFloat, "self")
@@ -2827,7 +2827,7 @@ func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRank
 		out       unsafe.Pointer
 	}
 	var opt LinalgMatrixRankAtolRtolFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankAtolRtolFloatOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixRankAtolRtolFloatOut, "self")
@@ -2864,7 +2864,7 @@ func LinalgMatrixRankAtolRtolTensor(input Tensor, opts ...LinalgMatrixRankAtolRt
 		r0        outTensor
 	}
 	var opt LinalgMatrixRankAtolRtolTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankAtolRtolTensor) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLinalgMatrixRankAtolRtolTensor, "input")
@@ -2896,7 +2896,7 @@ func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRa
 		out       unsafe.Pointer
 	}
 	var opt LinalgMatrixRankAtolRtolTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankAtolRtolTensorOut) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLinalgMatrixRankAtolRtolTensorOut, "input")
@@ -2929,7 +2929,7 @@ func LinalgMatrixRankOut(self Tensor, tol float64, out Tensor, opts ...LinalgMat
 		out       unsafe.Pointer
 	}
 	var opt LinalgMatrixRankOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgMatrixRankOut, "self")
@@ -2964,7 +2964,7 @@ func LinalgMatrixRankOutTolTensor(input, tol, out Tensor, opts ...LinalgMatrixRa
 		out       unsafe.Pointer
 	}
 	var opt LinalgMatrixRankOutTolTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankOutTolTensor) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLinalgMatrixRankOutTolTensor, "input")
@@ -2998,7 +2998,7 @@ func LinalgMatrixRankTolTensor(input, tol Tensor, opts ...LinalgMatrixRankTolTen
 		r0        outTensor
 	}
 	var opt LinalgMatrixRankTolTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgMatrixRankTolTensor) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLinalgMatrixRankTolTensor, "input")
@@ -3118,7 +3118,7 @@ func LinalgNorm(self Tensor, opts ...LinalgNormOptions) Tensor {
 		r0      outTensor
 	}
 	var opt LinalgNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgNorm, "self")
@@ -3156,7 +3156,7 @@ func LinalgNormOrdStr(self Tensor, ord string, opts ...LinalgNormOrdStrOptions) 
 		r0      outTensor
 	}
 	var opt LinalgNormOrdStrOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgNormOrdStr) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgNormOrdStr, "self")
@@ -3189,7 +3189,7 @@ func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNorm
 		out     unsafe.Pointer
 	}
 	var opt LinalgNormOrdStrOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgNormOrdStrOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgNormOrdStrOut, "self")
@@ -3224,7 +3224,7 @@ func LinalgNormOut(self, out Tensor, opts ...LinalgNormOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt LinalgNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgNormOut, "self")
@@ -3259,7 +3259,7 @@ func LinalgPinv(self Tensor, rcond float64, opts ...LinalgPinvOptions) Tensor {
 		r0        outTensor
 	}
 	var opt LinalgPinvOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinv) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinv, "self")
@@ -3293,7 +3293,7 @@ func LinalgPinvAtolRtolFloat(self Tensor, opts ...LinalgPinvAtolRtolFloatOptions
 		r0        outTensor
 	}
 	var opt LinalgPinvAtolRtolFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvAtolRtolFloat) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvAtolRtolFloat, "self")
@@ -3323,7 +3323,7 @@ func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloa
 		out       unsafe.Pointer
 	}
 	var opt LinalgPinvAtolRtolFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvAtolRtolFloatOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvAtolRtolFloatOut, "self")
@@ -3360,7 +3360,7 @@ func LinalgPinvAtolRtolTensor(self Tensor, opts ...LinalgPinvAtolRtolTensorOptio
 		r0        outTensor
 	}
 	var opt LinalgPinvAtolRtolTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvAtolRtolTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvAtolRtolTensor, "self")
@@ -3392,7 +3392,7 @@ func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTen
 		out       unsafe.Pointer
 	}
 	var opt LinalgPinvAtolRtolTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvAtolRtolTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvAtolRtolTensorOut, "self")
@@ -3425,7 +3425,7 @@ func LinalgPinvOut(self Tensor, rcond float64, out Tensor, opts ...LinalgPinvOpt
 		out       unsafe.Pointer
 	}
 	var opt LinalgPinvOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvOut, "self")
@@ -3460,7 +3460,7 @@ func LinalgPinvOutRcondTensor(self, rcond, out Tensor, opts ...LinalgPinvOutRcon
 		out       unsafe.Pointer
 	}
 	var opt LinalgPinvOutRcondTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvOutRcondTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvOutRcondTensor, "self")
@@ -3494,7 +3494,7 @@ func LinalgPinvRcondTensor(self, rcond Tensor, opts ...LinalgPinvRcondTensorOpti
 		r0        outTensor
 	}
 	var opt LinalgPinvRcondTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPinvRcondTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPinvRcondTensor, "self")
@@ -3574,7 +3574,7 @@ func LinalgPowSum(self Tensor, opts ...LinalgPowSumOptions) Tensor {
 		r0      outTensor
 	}
 	var opt LinalgPowSumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgPowSum) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgPowSum, "self")
@@ -3610,7 +3610,7 @@ func LinalgQR(a_ Tensor, opts ...LinalgQROptions) (q_ Tensor, r_ Tensor) {
 		r1    outTensor
 	}
 	var opt LinalgQROptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgQR) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgQR, "A")
@@ -3640,7 +3640,7 @@ func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROptions) (Tensor, Tensor) {
 		r_    unsafe.Pointer
 	}
 	var opt LinalgQROptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgQROut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgQROut, "A")
@@ -3721,7 +3721,7 @@ func LinalgSolve(a_, b_ Tensor, opts ...LinalgSolveOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSolve) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSolve, "A")
@@ -3756,7 +3756,7 @@ func LinalgSolveEx(a_, b_ Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor)
 		r1          outTensor
 	}
 	var opt LinalgSolveExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSolveEx) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSolveEx, "A")
@@ -3788,7 +3788,7 @@ func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOptions)
 		info        unsafe.Pointer
 	}
 	var opt LinalgSolveExOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSolveExOut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSolveExOut, "A")
@@ -3822,7 +3822,7 @@ func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt LinalgSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSolveOut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSolveOut, "A")
@@ -3859,7 +3859,7 @@ func LinalgSolveTriangular(self, b_ Tensor, upper bool, opts ...LinalgSolveTrian
 		r0            outTensor
 	}
 	var opt LinalgSolveTriangularOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSolveTriangular) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgSolveTriangular, "self")
@@ -3892,7 +3892,7 @@ func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...L
 		out           unsafe.Pointer
 	}
 	var opt LinalgSolveTriangularOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSolveTriangularOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgSolveTriangularOut, "self")
@@ -3931,7 +3931,7 @@ func LinalgSVD(a_ Tensor, opts ...LinalgSVDOptions) (u_ Tensor, s_ Tensor, vh_ T
 		r2           outTensor
 	}
 	var opt LinalgSVDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSVD) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSVD, "A")
@@ -3967,7 +3967,7 @@ func LinalgSVDU(a_, u_, s_, vh_ Tensor, opts ...LinalgSVDUOptions) (Tensor, Tens
 		vh_          unsafe.Pointer
 	}
 	var opt LinalgSVDUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSVDU) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSVDU, "A")
@@ -4003,7 +4003,7 @@ func LinalgSVDVals(a_ Tensor, opts ...LinalgSVDValsOptions) Tensor {
 		r0     outTensor
 	}
 	var opt LinalgSVDValsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSVDVals) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSVDVals, "A")
@@ -4029,7 +4029,7 @@ func LinalgSVDValsOut(a_, out Tensor, opts ...LinalgSVDValsOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt LinalgSVDValsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgSVDValsOut) {
 		opt = opts[0]
 	}
 	blk.a_ = a_.handle(opLinalgSVDValsOut, "A")
@@ -4060,7 +4060,7 @@ func LinalgTensorInv(self Tensor, opts ...LinalgTensorInvOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgTensorInvOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgTensorInv) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgTensorInv, "self")
@@ -4086,7 +4086,7 @@ func LinalgTensorInvOut(self, out Tensor, opts ...LinalgTensorInvOptions) Tensor
 		out   unsafe.Pointer
 	}
 	var opt LinalgTensorInvOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgTensorInvOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgTensorInvOut, "self")
@@ -4119,7 +4119,7 @@ func LinalgTensorSolve(self, other Tensor, opts ...LinalgTensorSolveOptions) Ten
 		r0      outTensor
 	}
 	var opt LinalgTensorSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgTensorSolve) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgTensorSolve, "self")
@@ -4149,7 +4149,7 @@ func LinalgTensorSolveOut(self, other, out Tensor, opts ...LinalgTensorSolveOpti
 		out     unsafe.Pointer
 	}
 	var opt LinalgTensorSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgTensorSolveOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgTensorSolveOut, "self")
@@ -4182,7 +4182,7 @@ func LinalgVander(x Tensor, opts ...LinalgVanderOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgVanderOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgVander) {
 		opt = opts[0]
 	}
 	blk.x = x.handle(opLinalgVander, "x")
@@ -4212,7 +4212,7 @@ func LinalgVecdot(x, y Tensor, opts ...LinalgVecdotOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LinalgVecdotOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgVecdot) {
 		opt = opts[0]
 	}
 	blk.x = x.handle(opLinalgVecdot, "x")
@@ -4241,7 +4241,7 @@ func LinalgVecdotOut(x, y, out Tensor, opts ...LinalgVecdotOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt LinalgVecdotOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgVecdotOut) {
 		opt = opts[0]
 	}
 	blk.x = x.handle(opLinalgVecdotOut, "x")
@@ -4281,7 +4281,7 @@ func LinalgVectorNorm(self Tensor, opts ...LinalgVectorNormOptions) Tensor {
 		r0      outTensor
 	}
 	var opt LinalgVectorNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgVectorNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgVectorNorm, "self")
@@ -4317,7 +4317,7 @@ func LinalgVectorNormOut(self, out Tensor, opts ...LinalgVectorNormOptions) Tens
 		out     unsafe.Pointer
 	}
 	var opt LinalgVectorNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinalgVectorNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLinalgVectorNormOut, "self")
@@ -4355,7 +4355,7 @@ func Linear(input, weight Tensor, opts ...LinearOptions) Tensor {
 		r0     outTensor
 	}
 	var opt LinearOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinear) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLinear, "input")
@@ -4445,7 +4445,7 @@ func LinearOut(input, weight, out Tensor, opts ...LinearOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt LinearOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinearOut) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLinearOut, "input")
@@ -4479,7 +4479,7 @@ func Linspace(start, end Scalar, steps int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinspace) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLinspace, "start")
@@ -4537,7 +4537,7 @@ func LinspaceScalarTensor(start Scalar, end Tensor, steps int64, opts ...TensorO
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinspaceScalarTensor) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLinspaceScalarTensor, "start")
@@ -4598,7 +4598,7 @@ func LinspaceTensorScalar(start Tensor, end Scalar, steps int64, opts ...TensorO
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinspaceTensorScalar) {
 		opt = opts[0]
 	}
 	blk.start = start.handle(opLinspaceTensorScalar, "start")
@@ -4659,7 +4659,7 @@ func LinspaceTensorTensor(start, end Tensor, steps int64, opts ...TensorOptions)
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLinspaceTensorTensor) {
 		opt = opts[0]
 	}
 	blk.start = start.handle(opLinspaceTensorTensor, "start")
@@ -5444,7 +5444,7 @@ func Logit(self Tensor, opts ...LogitOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LogitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogit) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogit, "self")
@@ -5474,7 +5474,7 @@ func Logit_(self Tensor, opts ...LogitOptions) Tensor {
 		eps   unsafe.Pointer
 	}
 	var opt LogitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogit_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogit_, "self")
@@ -5506,7 +5506,7 @@ func LogitBackward(gradOutput, self Tensor, opts ...LogitBackwardOptions) Tensor
 		r0         outTensor
 	}
 	var opt LogitBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogitBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opLogitBackward, "grad_output")
@@ -5538,7 +5538,7 @@ func LogitBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...LogitBac
 		gradInput  unsafe.Pointer
 	}
 	var opt LogitBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogitBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opLogitBackwardGradInput, "grad_output")
@@ -5568,7 +5568,7 @@ func LogitOut(self, out Tensor, opts ...LogitOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt LogitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogitOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogitOut, "self")
@@ -5601,7 +5601,7 @@ func LogNormal(self Tensor, opts ...LogNormalOptions) Tensor {
 		r0        outTensor
 	}
 	var opt LogNormalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogNormal) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogNormal, "self")
@@ -5631,7 +5631,7 @@ func LogNormal_(self Tensor, opts ...LogNormalOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt LogNormalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogNormal_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogNormal_, "self")
@@ -5665,7 +5665,7 @@ func LogNormalOut(self, out Tensor, opts ...LogNormalOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt LogNormalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogNormalOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogNormalOut, "self")
@@ -5844,7 +5844,7 @@ func LogSoftmax(self Tensor, dim int64, opts ...LogSoftmaxOptions) Tensor {
 		r0    outTensor
 	}
 	var opt LogSoftmaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogSoftmax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogSoftmax, "self")
@@ -5877,7 +5877,7 @@ func LogSoftmaxOut(self Tensor, dim int64, out Tensor, opts ...LogSoftmaxOptions
 		out   unsafe.Pointer
 	}
 	var opt LogSoftmaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogSoftmaxOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogSoftmaxOut, "self")
@@ -5921,7 +5921,7 @@ func Logspace(start, end Scalar, steps int64, opts ...LogspaceOptions) Tensor {
 		r0           outTensor
 	}
 	var opt LogspaceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspace) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLogspace, "start")
@@ -5960,7 +5960,7 @@ func LogspaceOut(start, end Scalar, steps int64, out Tensor, opts ...LogspaceOut
 		out   unsafe.Pointer
 	}
 	var opt LogspaceOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceOut) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLogspaceOut, "start")
@@ -6004,7 +6004,7 @@ func LogspaceScalarTensor(start Scalar, end Tensor, steps int64, opts ...Logspac
 		r0           outTensor
 	}
 	var opt LogspaceScalarTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceScalarTensor) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLogspaceScalarTensor, "start")
@@ -6044,7 +6044,7 @@ func LogspaceScalarTensorOut(start Scalar, end Tensor, steps int64, out Tensor, 
 		out   unsafe.Pointer
 	}
 	var opt LogspaceScalarTensorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceScalarTensorOut) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLogspaceScalarTensorOut, "start")
@@ -6089,7 +6089,7 @@ func LogspaceTensorScalar(start Tensor, end Scalar, steps int64, opts ...Logspac
 		r0           outTensor
 	}
 	var opt LogspaceTensorScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceTensorScalar) {
 		opt = opts[0]
 	}
 	blk.start = start.handle(opLogspaceTensorScalar, "start")
@@ -6129,7 +6129,7 @@ func LogspaceTensorScalarOut(start Tensor, end Scalar, steps int64, out Tensor, 
 		out   unsafe.Pointer
 	}
 	var opt LogspaceTensorScalarOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceTensorScalarOut) {
 		opt = opts[0]
 	}
 	blk.start = start.handle(opLogspaceTensorScalarOut, "start")
@@ -6174,7 +6174,7 @@ func LogspaceTensorTensor(start, end Tensor, steps int64, opts ...LogspaceTensor
 		r0           outTensor
 	}
 	var opt LogspaceTensorTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceTensorTensor) {
 		opt = opts[0]
 	}
 	blk.start = start.handle(opLogspaceTensorTensor, "start")
@@ -6215,7 +6215,7 @@ func LogspaceTensorTensorOut(start, end Tensor, steps int64, out Tensor, opts ..
 		out   unsafe.Pointer
 	}
 	var opt LogspaceTensorTensorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogspaceTensorTensorOut) {
 		opt = opts[0]
 	}
 	blk.start = start.handle(opLogspaceTensorTensorOut, "start")
@@ -6251,7 +6251,7 @@ func LogSumExp(self Tensor, dim []int64, opts ...LogSumExpOptions) Tensor {
 		r0      outTensor
 	}
 	var opt LogSumExpOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogSumExp) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogSumExp, "self")
@@ -6285,7 +6285,7 @@ func LogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...LogSumExpOptions
 		out     unsafe.Pointer
 	}
 	var opt LogSumExpOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLogSumExpOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opLogSumExpOut, "self")
@@ -6495,7 +6495,7 @@ func LSTMCell(input Tensor, hx []Tensor, wIh, wHh Tensor, opts ...LSTMCellOption
 		r1    outTensor
 	}
 	var opt LSTMCellOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLSTMCell) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opLSTMCell, "input")
@@ -6906,7 +6906,7 @@ func LUUnpack(lUData_, lUPivots_ Tensor, opts ...LUUnpackOptions) (p_ Tensor, l_
 		r2           outTensor
 	}
 	var opt LUUnpackOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLUUnpack) {
 		opt = opts[0]
 	}
 	blk.lUData_ = lUData_.handle(opLUUnpack, "LU_data")
@@ -6939,7 +6939,7 @@ func LUUnpackOut(lUData_, lUPivots_, p_, l_, u_ Tensor, opts ...LUUnpackOptions)
 		u_           unsafe.Pointer
 	}
 	var opt LUUnpackOptions
-	if len(opts) > 0 {
+	if given(len(opts), opLUUnpackOut) {
 		opt = opts[0]
 	}
 	blk.lUData_ = lUData_.handle(opLUUnpackOut, "LU_data")

@@ -30,7 +30,7 @@ func MarginRankingLoss(input1, input2, target Tensor, opts ...MarginRankingLossO
 		r0        outTensor
 	}
 	var opt MarginRankingLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMarginRankingLoss) {
 		opt = opts[0]
 	}
 	blk.input1 = input1.handle(opMarginRankingLoss, "input1")
@@ -657,7 +657,7 @@ func MaxDim(self Tensor, dim int64, opts ...MaxDimOptions) (values Tensor, indic
 		r1      outTensor
 	}
 	var opt MaxDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxDim, "self")
@@ -691,7 +691,7 @@ func MaxDimOut(self Tensor, dim int64, max, maxValues Tensor, opts ...MaxDimOpti
 		maxValues unsafe.Pointer
 	}
 	var opt MaxDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxDimOut, "self")
@@ -859,7 +859,7 @@ func MaxPool1d(self Tensor, kernelSize []int64, opts ...MaxPool1dOptions) Tensor
 		r0            outTensor
 	}
 	var opt MaxPool1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool1d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool1d, "self")
@@ -910,7 +910,7 @@ func MaxPool1dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool1dWith
 		r1            outTensor
 	}
 	var opt MaxPool1dWithIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool1dWithIndices) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool1dWithIndices, "self")
@@ -960,7 +960,7 @@ func MaxPool2d(self Tensor, kernelSize []int64, opts ...MaxPool2dOptions) Tensor
 		r0            outTensor
 	}
 	var opt MaxPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool2d, "self")
@@ -1009,7 +1009,7 @@ func MaxPool2dBackward(gradOutput, self Tensor, kernelSize []int64, opts ...MaxP
 		r0            outTensor
 	}
 	var opt MaxPool2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool2dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMaxPool2dBackward, "grad_output")
@@ -1054,7 +1054,7 @@ func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tenso
 		out           unsafe.Pointer
 	}
 	var opt MaxPool2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool2dBackwardOut) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMaxPool2dBackwardOut, "grad_output")
@@ -1109,7 +1109,7 @@ func MaxPool2dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool2dWith
 		r1            outTensor
 	}
 	var opt MaxPool2dWithIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool2dWithIndices) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool2dWithIndices, "self")
@@ -1230,7 +1230,7 @@ func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 		indices       unsafe.Pointer
 	}
 	var opt MaxPool2dWithIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool2dWithIndicesOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool2dWithIndicesOut, "self")
@@ -1284,7 +1284,7 @@ func MaxPool3d(self Tensor, kernelSize []int64, opts ...MaxPool3dOptions) Tensor
 		r0            outTensor
 	}
 	var opt MaxPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool3d, "self")
@@ -1335,7 +1335,7 @@ func MaxPool3dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool3dWith
 		r1            outTensor
 	}
 	var opt MaxPool3dWithIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool3dWithIndices) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool3dWithIndices, "self")
@@ -1456,7 +1456,7 @@ func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 		indices       unsafe.Pointer
 	}
 	var opt MaxPool3dWithIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMaxPool3dWithIndicesOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMaxPool3dWithIndicesOut, "self")
@@ -1615,7 +1615,7 @@ func Mean(self Tensor, opts ...MeanOptions) Tensor {
 		r0    outTensor
 	}
 	var opt MeanOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMean) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMean, "self")
@@ -1653,7 +1653,7 @@ func MeanDim(self Tensor, dim []int64, opts ...MeanDimOptions) Tensor {
 		r0      outTensor
 	}
 	var opt MeanDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMeanDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMeanDim, "self")
@@ -1689,7 +1689,7 @@ func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOptions) Te
 		out     unsafe.Pointer
 	}
 	var opt MeanDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMeanDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMeanDimOut, "self")
@@ -1719,7 +1719,7 @@ func MeanOut(self, out Tensor, opts ...MeanOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt MeanOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMeanOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMeanOut, "self")
@@ -1775,7 +1775,7 @@ func MedianDim(self Tensor, dim int64, opts ...MedianDimOptions) (values Tensor,
 		r1      outTensor
 	}
 	var opt MedianDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMedianDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMedianDim, "self")
@@ -1814,7 +1814,7 @@ func MedianDimValues(self Tensor, dim int64, values, indices Tensor, opts ...Med
 		indices unsafe.Pointer
 	}
 	var opt MedianDimValuesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMedianDimValues) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMedianDimValues, "self")
@@ -1960,7 +1960,7 @@ func MinDim(self Tensor, dim int64, opts ...MinDimOptions) (values Tensor, indic
 		r1      outTensor
 	}
 	var opt MinDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMinDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMinDim, "self")
@@ -1994,7 +1994,7 @@ func MinDimOut(self Tensor, dim int64, min, minIndices Tensor, opts ...MinDimOpt
 		minIndices unsafe.Pointer
 	}
 	var opt MinDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMinDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMinDimOut, "self")
@@ -3211,7 +3211,7 @@ func MKLDNNLinear(self, weight Tensor, opts ...MKLDNNLinearOptions) Tensor {
 		r0     outTensor
 	}
 	var opt MKLDNNLinearOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNLinear) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNLinear, "self")
@@ -3401,7 +3401,7 @@ func MKLDNNLinearOut(self, weight, out Tensor, opts ...MKLDNNLinearOptions) Tens
 		out    unsafe.Pointer
 	}
 	var opt MKLDNNLinearOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNLinearOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNLinearOut, "self")
@@ -3443,7 +3443,7 @@ func MKLDNNMaxPool2d(self Tensor, kernelSize []int64, opts ...MKLDNNMaxPool2dOpt
 		r0            outTensor
 	}
 	var opt MKLDNNMaxPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNMaxPool2d, "self")
@@ -3492,7 +3492,7 @@ func MKLDNNMaxPool2dBackward(gradOutput, output, input Tensor, kernelSize []int6
 		r0            outTensor
 	}
 	var opt MKLDNNMaxPool2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool2dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool2dBackward, "grad_output")
@@ -3540,7 +3540,7 @@ func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 		out           unsafe.Pointer
 	}
 	var opt MKLDNNMaxPool2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool2dBackwardOut) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool2dBackwardOut, "grad_output")
@@ -3587,7 +3587,7 @@ func MKLDNNMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 		out           unsafe.Pointer
 	}
 	var opt MKLDNNMaxPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNMaxPool2dOut, "self")
@@ -3636,7 +3636,7 @@ func MKLDNNMaxPool3d(self Tensor, kernelSize []int64, opts ...MKLDNNMaxPool3dOpt
 		r0            outTensor
 	}
 	var opt MKLDNNMaxPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNMaxPool3d, "self")
@@ -3685,7 +3685,7 @@ func MKLDNNMaxPool3dBackward(gradOutput, output, input Tensor, kernelSize []int6
 		r0            outTensor
 	}
 	var opt MKLDNNMaxPool3dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool3dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool3dBackward, "grad_output")
@@ -3733,7 +3733,7 @@ func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 		out           unsafe.Pointer
 	}
 	var opt MKLDNNMaxPool3dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool3dBackwardOut) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool3dBackwardOut, "grad_output")
@@ -3780,7 +3780,7 @@ func MKLDNNMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 		out           unsafe.Pointer
 	}
 	var opt MKLDNNMaxPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNMaxPool3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNMaxPool3dOut, "self")
@@ -3831,7 +3831,7 @@ func MKLDNNReorderConv2dWeight(self Tensor, opts ...MKLDNNReorderConv2dWeightOpt
 		r0           outTensor
 	}
 	var opt MKLDNNReorderConv2dWeightOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNReorderConv2dWeight) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNReorderConv2dWeight, "self")
@@ -3876,7 +3876,7 @@ func MKLDNNReorderConv2dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv2dW
 		out          unsafe.Pointer
 	}
 	var opt MKLDNNReorderConv2dWeightOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNReorderConv2dWeightOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNReorderConv2dWeightOut, "self")
@@ -3930,7 +3930,7 @@ func MKLDNNReorderConv3dWeight(self Tensor, opts ...MKLDNNReorderConv3dWeightOpt
 		r0           outTensor
 	}
 	var opt MKLDNNReorderConv3dWeightOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNReorderConv3dWeight) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNReorderConv3dWeight, "self")
@@ -3975,7 +3975,7 @@ func MKLDNNReorderConv3dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv3dW
 		out          unsafe.Pointer
 	}
 	var opt MKLDNNReorderConv3dWeightOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMKLDNNReorderConv3dWeightOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMKLDNNReorderConv3dWeightOut, "self")
@@ -4417,7 +4417,7 @@ func Mode(self Tensor, opts ...ModeOptions) (values Tensor, indices Tensor) {
 		r1      outTensor
 	}
 	var opt ModeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMode) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMode, "self")
@@ -4457,7 +4457,7 @@ func ModeValues(self, values, indices Tensor, opts ...ModeValuesOptions) (Tensor
 		indices unsafe.Pointer
 	}
 	var opt ModeValuesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opModeValues) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opModeValues, "self")
@@ -4776,7 +4776,7 @@ func MSELoss(self, target Tensor, opts ...MSELossOptions) Tensor {
 		r0        outTensor
 	}
 	var opt MSELossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMSELoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMSELoss, "self")
@@ -4855,7 +4855,7 @@ func MSELossOut(self, target, out Tensor, opts ...MSELossOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt MSELossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMSELossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMSELossOut, "self")
@@ -5107,7 +5107,7 @@ func MultilabelMarginLoss(self, target Tensor, opts ...MultilabelMarginLossOptio
 		r0        outTensor
 	}
 	var opt MultilabelMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultilabelMarginLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMultilabelMarginLoss, "self")
@@ -5244,7 +5244,7 @@ func MultilabelMarginLossOut(self, target, out Tensor, opts ...MultilabelMarginL
 		out       unsafe.Pointer
 	}
 	var opt MultilabelMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultilabelMarginLossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMultilabelMarginLossOut, "self")
@@ -5284,7 +5284,7 @@ func MultiMarginLoss(self, target Tensor, opts ...MultiMarginLossOptions) Tensor
 		r0        outTensor
 	}
 	var opt MultiMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultiMarginLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMultiMarginLoss, "self")
@@ -5328,7 +5328,7 @@ func MultiMarginLossBackward(gradOutput, self, target Tensor, p, margin Scalar, 
 		r0         outTensor
 	}
 	var opt MultiMarginLossBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultiMarginLossBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMultiMarginLossBackward, "grad_output")
@@ -5371,7 +5371,7 @@ func MultiMarginLossBackwardGradInput(gradOutput, self, target Tensor, p, margin
 		gradInput  unsafe.Pointer
 	}
 	var opt MultiMarginLossBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultiMarginLossBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opMultiMarginLossBackwardGradInput, "grad_output")
@@ -5411,7 +5411,7 @@ func MultiMarginLossOut(self, target, out Tensor, opts ...MultiMarginLossOptions
 		out       unsafe.Pointer
 	}
 	var opt MultiMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultiMarginLossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMultiMarginLossOut, "self")
@@ -5457,7 +5457,7 @@ func Multinomial(self Tensor, numSamples int64, opts ...MultinomialOptions) Tens
 		r0          outTensor
 	}
 	var opt MultinomialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultinomial) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMultinomial, "self")
@@ -5493,7 +5493,7 @@ func MultinomialOut(self Tensor, numSamples int64, out Tensor, opts ...Multinomi
 		out         unsafe.Pointer
 	}
 	var opt MultinomialOptions
-	if len(opts) > 0 {
+	if given(len(opts), opMultinomialOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opMultinomialOut, "self")

@@ -30,7 +30,7 @@ func NaNMean(self Tensor, opts ...NaNMeanOptions) Tensor {
 		r0      outTensor
 	}
 	var opt NaNMeanOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNMean) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNMean, "self")
@@ -66,7 +66,7 @@ func NaNMeanOut(self, out Tensor, opts ...NaNMeanOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt NaNMeanOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNMeanOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNMeanOut, "self")
@@ -124,7 +124,7 @@ func NaNMedianDim(self Tensor, dim int64, opts ...NaNMedianDimOptions) (values T
 		r1      outTensor
 	}
 	var opt NaNMedianDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNMedianDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNMedianDim, "self")
@@ -163,7 +163,7 @@ func NaNMedianDimValues(self Tensor, dim int64, values, indices Tensor, opts ...
 		indices unsafe.Pointer
 	}
 	var opt NaNMedianDimValuesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNMedianDimValues) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNMedianDimValues, "self")
@@ -223,7 +223,7 @@ func NaNQuantile(self, q Tensor, opts ...NaNQuantileOptions) Tensor {
 		r0            outTensor
 	}
 	var opt NaNQuantileOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNQuantile) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNQuantile, "self")
@@ -263,7 +263,7 @@ func NaNQuantileOut(self, q, out Tensor, opts ...NaNQuantileOptions) Tensor {
 		out           unsafe.Pointer
 	}
 	var opt NaNQuantileOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNQuantileOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNQuantileOut, "self")
@@ -305,7 +305,7 @@ func NaNQuantileScalar(self Tensor, q float64, opts ...NaNQuantileScalarOptions)
 		r0            outTensor
 	}
 	var opt NaNQuantileScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNQuantileScalar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNQuantileScalar, "self")
@@ -344,7 +344,7 @@ func NaNQuantileScalarOut(self Tensor, q float64, out Tensor, opts ...NaNQuantil
 		out           unsafe.Pointer
 	}
 	var opt NaNQuantileScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNQuantileScalarOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNQuantileScalarOut, "self")
@@ -386,7 +386,7 @@ func NaNSum(self Tensor, opts ...NaNSumOptions) Tensor {
 		r0      outTensor
 	}
 	var opt NaNSumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNSum) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNSum, "self")
@@ -422,7 +422,7 @@ func NaNSumOut(self, out Tensor, opts ...NaNSumOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt NaNSumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNSumOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNSumOut, "self")
@@ -459,7 +459,7 @@ func NaNToNum(self Tensor, opts ...NaNToNumOptions) Tensor {
 		r0     outTensor
 	}
 	var opt NaNToNumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNToNum) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNToNum, "self")
@@ -493,7 +493,7 @@ func NaNToNum_(self Tensor, opts ...NaNToNumOptions) Tensor {
 		neginf unsafe.Pointer
 	}
 	var opt NaNToNumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNToNum_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNToNum_, "self")
@@ -528,7 +528,7 @@ func NaNToNumOut(self, out Tensor, opts ...NaNToNumOptions) Tensor {
 		out    unsafe.Pointer
 	}
 	var opt NaNToNumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNaNToNumOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNaNToNumOut, "self")
@@ -1273,7 +1273,7 @@ func NativeNorm(self Tensor, opts ...NativeNormOptions) Tensor {
 		r0    outTensor
 	}
 	var opt NativeNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNativeNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNativeNorm, "self")
@@ -1299,7 +1299,7 @@ func NativeNormOut(self, out Tensor, opts ...NativeNormOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt NativeNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNativeNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNativeNormOut, "self")
@@ -1692,7 +1692,7 @@ func NestedToPaddedTensor(self Tensor, padding float64, opts ...NestedToPaddedTe
 		r0            outTensor
 	}
 	var opt NestedToPaddedTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNestedToPaddedTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNestedToPaddedTensor, "self")
@@ -1723,7 +1723,7 @@ func NewEmpty(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNewEmpty) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNewEmpty, "self")
@@ -1790,7 +1790,7 @@ func NewEmptyStrided(self Tensor, size, stride []int64, opts ...TensorOptions) T
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNewEmptyStrided) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNewEmptyStrided, "self")
@@ -1860,7 +1860,7 @@ func NewFull(self Tensor, size []int64, fillValue Scalar, opts ...TensorOptions)
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNewFull) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNewFull, "self")
@@ -1928,7 +1928,7 @@ func NewOnes(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNewOnes) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNewOnes, "self")
@@ -1993,7 +1993,7 @@ func NewZeros(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNewZeros) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNewZeros, "self")
@@ -2139,7 +2139,7 @@ func NLLLoss(self, target Tensor, opts ...NLLLossOptions) Tensor {
 		r0          outTensor
 	}
 	var opt NLLLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNLLLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNLLLoss, "self")
@@ -2176,7 +2176,7 @@ func NLLLoss2d(self, target Tensor, opts ...NLLLoss2dOptions) Tensor {
 		r0          outTensor
 	}
 	var opt NLLLoss2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNLLLoss2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNLLLoss2d, "self")
@@ -2336,7 +2336,7 @@ func NLLLoss2dOut(self, target, out Tensor, opts ...NLLLoss2dOptions) Tensor {
 		out         unsafe.Pointer
 	}
 	var opt NLLLoss2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNLLLoss2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNLLLoss2dOut, "self")
@@ -2503,7 +2503,7 @@ func NLLLossND(self, target Tensor, opts ...NLLLossNDOptions) Tensor {
 		r0          outTensor
 	}
 	var opt NLLLossNDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNLLLossND) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNLLLossND, "self")
@@ -2537,7 +2537,7 @@ func NLLLossOut(self, target, out Tensor, opts ...NLLLossOptions) Tensor {
 		out         unsafe.Pointer
 	}
 	var opt NLLLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNLLLossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNLLLossOut, "self")
@@ -2640,7 +2640,7 @@ func NonZeroStatic(self Tensor, size int64, opts ...NonZeroStaticOptions) Tensor
 		r0        outTensor
 	}
 	var opt NonZeroStaticOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNonZeroStatic) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNonZeroStatic, "self")
@@ -2673,7 +2673,7 @@ func NonZeroStaticOut(self Tensor, size int64, out Tensor, opts ...NonZeroStatic
 		out       unsafe.Pointer
 	}
 	var opt NonZeroStaticOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNonZeroStaticOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNonZeroStaticOut, "self")
@@ -2705,7 +2705,7 @@ func Norm(self Tensor, opts ...NormOptions) Tensor {
 		r0    outTensor
 	}
 	var opt NormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNorm, "self")
@@ -2743,7 +2743,7 @@ func Normal(mean, std Tensor, opts ...NormalOptions) Tensor {
 		r0        outTensor
 	}
 	var opt NormalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormal) {
 		opt = opts[0]
 	}
 	blk.mean = mean.handle(opNormal, "mean")
@@ -2780,7 +2780,7 @@ func Normal_(self Tensor, opts ...Normal_Options) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt Normal_Options
-	if len(opts) > 0 {
+	if given(len(opts), opNormal_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNormal_, "self")
@@ -2830,7 +2830,7 @@ func NormalFloatFloat(mean, std float64, size []int64, opts ...NormalFloatFloatO
 		r0           outTensor
 	}
 	var opt NormalFloatFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalFloatFloat) {
 		opt = opts[0]
 	}
 	blk.mean = mean
@@ -2871,7 +2871,7 @@ func NormalFloatFloatOut(mean, std float64, size []int64, out Tensor, opts ...No
 		out       unsafe.Pointer
 	}
 	var opt NormalFloatFloatOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalFloatFloatOut) {
 		opt = opts[0]
 	}
 	blk.mean = mean
@@ -2905,7 +2905,7 @@ func NormalFloatTensor(mean float64, std Tensor, opts ...NormalFloatTensorOption
 		r0        outTensor
 	}
 	var opt NormalFloatTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalFloatTensor) {
 		opt = opts[0]
 	}
 	blk.mean = mean
@@ -2934,7 +2934,7 @@ func NormalFloatTensorOut(mean float64, std, out Tensor, opts ...NormalFloatTens
 		out       unsafe.Pointer
 	}
 	var opt NormalFloatTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalFloatTensorOut) {
 		opt = opts[0]
 	}
 	blk.mean = mean
@@ -2971,7 +2971,7 @@ func NormalFunctional(self Tensor, opts ...NormalFunctionalOptions) Tensor {
 		r0        outTensor
 	}
 	var opt NormalFunctionalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalFunctional) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNormalFunctional, "self")
@@ -3001,7 +3001,7 @@ func NormalOut(mean, std, out Tensor, opts ...NormalOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt NormalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalOut) {
 		opt = opts[0]
 	}
 	blk.mean = mean.handle(opNormalOut, "mean")
@@ -3041,7 +3041,7 @@ func NormalSelfOut(self, out Tensor, opts ...NormalSelfOutOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt NormalSelfOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalSelfOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNormalSelfOut, "self")
@@ -3077,7 +3077,7 @@ func NormalTensorFloat(mean Tensor, opts ...NormalTensorFloatOptions) Tensor {
 		r0        outTensor
 	}
 	var opt NormalTensorFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalTensorFloat) {
 		opt = opts[0]
 	}
 	blk.mean = mean.handle(opNormalTensorFloat, "mean")
@@ -3106,7 +3106,7 @@ func NormalTensorFloatOut(mean, out Tensor, opts ...NormalTensorFloatOptions) Te
 		out       unsafe.Pointer
 	}
 	var opt NormalTensorFloatOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormalTensorFloatOut) {
 		opt = opts[0]
 	}
 	blk.mean = mean.handle(opNormalTensorFloatOut, "mean")
@@ -3142,7 +3142,7 @@ func NormDim(self Tensor, p Scalar, dim []int64, opts ...NormDimOptions) Tensor 
 		r0      outTensor
 	}
 	var opt NormDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNormDim, "self")
@@ -3241,7 +3241,7 @@ func NormDimOut(self Tensor, p Scalar, dim []int64, out Tensor, opts ...NormDimO
 		out     unsafe.Pointer
 	}
 	var opt NormDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNormDimOut, "self")
@@ -3327,7 +3327,7 @@ func NormExceptDim(v Tensor, opts ...NormExceptDimOptions) Tensor {
 		r0    outTensor
 	}
 	var opt NormExceptDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormExceptDim) {
 		opt = opts[0]
 	}
 	blk.v = v.handle(opNormExceptDim, "v")
@@ -3354,7 +3354,7 @@ func NormOut(self, out Tensor, opts ...NormOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt NormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNormOut, "self")
@@ -3535,7 +3535,7 @@ func NuclearNorm(self Tensor, opts ...NuclearNormOptions) Tensor {
 		r0      outTensor
 	}
 	var opt NuclearNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNuclearNorm) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNuclearNorm, "self")
@@ -3564,7 +3564,7 @@ func NuclearNormDim(self Tensor, dim []int64, opts ...NuclearNormDimOptions) Ten
 		r0      outTensor
 	}
 	var opt NuclearNormDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNuclearNormDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNuclearNormDim, "self")
@@ -3591,7 +3591,7 @@ func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNorm
 		out     unsafe.Pointer
 	}
 	var opt NuclearNormDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNuclearNormDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNuclearNormDimOut, "self")
@@ -3618,7 +3618,7 @@ func NuclearNormOut(self, out Tensor, opts ...NuclearNormOptions) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt NuclearNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opNuclearNormOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opNuclearNormOut, "self")

@@ -26,7 +26,7 @@ func OneHot(self Tensor, opts ...OneHotOptions) Tensor {
 		r0         outTensor
 	}
 	var opt OneHotOptions
-	if len(opts) > 0 {
+	if given(len(opts), opOneHot) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opOneHot, "self")
@@ -54,7 +54,7 @@ func Ones(size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opOnes) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -96,7 +96,7 @@ func OnesLike(self Tensor, opts ...OnesLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt OnesLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opOnesLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opOnesLike, "self")
@@ -132,7 +132,7 @@ func OnesLikeOut(self, out Tensor, opts ...OnesLikeOutOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt OnesLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opOnesLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opOnesLikeOut, "self")
@@ -286,7 +286,7 @@ func OrmQR(self, input2, input3 Tensor, opts ...OrmQROptions) Tensor {
 		r0        outTensor
 	}
 	var opt OrmQROptions
-	if len(opts) > 0 {
+	if given(len(opts), opOrmQR) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opOrmQR, "self")
@@ -325,7 +325,7 @@ func OrmQROut(self, input2, input3, out Tensor, opts ...OrmQROptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt OrmQROptions
-	if len(opts) > 0 {
+	if given(len(opts), opOrmQROut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opOrmQROut, "self")

@@ -30,7 +30,7 @@ func Pad(self Tensor, pad []int64, opts ...PadOptions) Tensor {
 		r0     outTensor
 	}
 	var opt PadOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPad) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPad, "self")
@@ -67,7 +67,7 @@ func PadSequence(sequences []Tensor, opts ...PadSequenceOptions) Tensor {
 		r0           outTensor
 	}
 	var opt PadSequenceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPadSequence) {
 		opt = opts[0]
 	}
 	blk.sequences, blk.sequencesLen = handles(sequences, opPadSequence, "sequences")
@@ -106,7 +106,7 @@ func PairwiseDistance(x1, x2 Tensor, opts ...PairwiseDistanceOptions) Tensor {
 		r0      outTensor
 	}
 	var opt PairwiseDistanceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPairwiseDistance) {
 		opt = opts[0]
 	}
 	blk.x1 = x1.handle(opPairwiseDistance, "x1")
@@ -139,7 +139,7 @@ func PDist(self Tensor, opts ...PDistOptions) Tensor {
 		r0    outTensor
 	}
 	var opt PDistOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPDist) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPDist, "self")
@@ -241,7 +241,7 @@ func PinMemory(self Tensor, opts ...PinMemoryOptions) Tensor {
 		r0     outTensor
 	}
 	var opt PinMemoryOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPinMemory) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPinMemory, "self")
@@ -275,7 +275,7 @@ func Pinverse(self Tensor, opts ...PinverseOptions) Tensor {
 		r0    outTensor
 	}
 	var opt PinverseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPinverse) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPinverse, "self")
@@ -397,7 +397,7 @@ func Poisson(self Tensor, opts ...PoissonOptions) Tensor {
 		r0        outTensor
 	}
 	var opt PoissonOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPoisson) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPoisson, "self")
@@ -453,7 +453,7 @@ func PoissonOut(self, out Tensor, opts ...PoissonOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt PoissonOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPoissonOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPoissonOut, "self")
@@ -852,7 +852,7 @@ func Prod(self Tensor, opts ...ProdOptions) Tensor {
 		r0    outTensor
 	}
 	var opt ProdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opProd) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opProd, "self")
@@ -889,7 +889,7 @@ func ProdDim(self Tensor, dim int64, opts ...ProdDimOptions) Tensor {
 		r0      outTensor
 	}
 	var opt ProdDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opProdDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opProdDim, "self")
@@ -924,7 +924,7 @@ func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOptions) Tens
 		out     unsafe.Pointer
 	}
 	var opt ProdDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opProdDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opProdDimOut, "self")
@@ -954,7 +954,7 @@ func ProdOut(self, out Tensor, opts ...ProdOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt ProdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opProdOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opProdOut, "self")
@@ -1006,7 +1006,7 @@ func Put(self, index, source Tensor, opts ...PutOptions) Tensor {
 		r0         outTensor
 	}
 	var opt PutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPut, "self")
@@ -1042,7 +1042,7 @@ func Put_(self, index, source Tensor, opts ...PutOptions) Tensor {
 		accumulate int64
 	}
 	var opt PutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPut_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPut_, "self")
@@ -1079,7 +1079,7 @@ func PutOut(self, index, source, out Tensor, opts ...PutOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt PutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opPutOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opPutOut, "self")

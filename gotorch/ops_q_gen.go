@@ -188,7 +188,7 @@ func Quantile(self, q Tensor, opts ...QuantileOptions) Tensor {
 		r0            outTensor
 	}
 	var opt QuantileOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantile) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantile, "self")
@@ -229,7 +229,7 @@ func QuantileOut(self, q, out Tensor, opts ...QuantileOptions) Tensor {
 		out           unsafe.Pointer
 	}
 	var opt QuantileOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantileOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantileOut, "self")
@@ -272,7 +272,7 @@ func QuantileScalar(self Tensor, q float64, opts ...QuantileScalarOptions) Tenso
 		r0            outTensor
 	}
 	var opt QuantileScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantileScalar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantileScalar, "self")
@@ -312,7 +312,7 @@ func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScala
 		out           unsafe.Pointer
 	}
 	var opt QuantileScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantileScalarOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantileScalarOut, "self")
@@ -539,7 +539,7 @@ func QuantizedMaxPool1d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 		r0            outTensor
 	}
 	var opt QuantizedMaxPool1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantizedMaxPool1d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantizedMaxPool1d, "self")
@@ -583,7 +583,7 @@ func QuantizedMaxPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 		out           unsafe.Pointer
 	}
 	var opt QuantizedMaxPool1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantizedMaxPool1dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantizedMaxPool1dOut, "self")
@@ -634,7 +634,7 @@ func QuantizedMaxPool2d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 		r0            outTensor
 	}
 	var opt QuantizedMaxPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantizedMaxPool2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantizedMaxPool2d, "self")
@@ -678,7 +678,7 @@ func QuantizedMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 		out           unsafe.Pointer
 	}
 	var opt QuantizedMaxPool2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantizedMaxPool2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantizedMaxPool2dOut, "self")
@@ -727,7 +727,7 @@ func QuantizedMaxPool3d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 		r0            outTensor
 	}
 	var opt QuantizedMaxPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantizedMaxPool3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantizedMaxPool3d, "self")
@@ -769,7 +769,7 @@ func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 		out           unsafe.Pointer
 	}
 	var opt QuantizedMaxPool3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opQuantizedMaxPool3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opQuantizedMaxPool3dOut, "self")

@@ -93,7 +93,7 @@ func Rand(size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRand) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -126,7 +126,7 @@ func RandGenerator(size []int64, generator *Generator, opts ...TensorOptions) Te
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandGenerator) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -186,7 +186,7 @@ func Randint(high int64, size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandint) {
 		opt = opts[0]
 	}
 	blk.high = high
@@ -224,7 +224,7 @@ func RandintGenerator(high int64, size []int64, generator *Generator, opts ...Te
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintGenerator) {
 		opt = opts[0]
 	}
 	blk.high = high
@@ -300,7 +300,7 @@ func RandintLike(self Tensor, high int64, opts ...RandintLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt RandintLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLike, "self")
@@ -347,7 +347,7 @@ func RandintLikeGenerator(self Tensor, high int64, generator *Generator, opts ..
 		r0           outTensor
 	}
 	var opt RandintLikeGeneratorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeGenerator) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeGenerator, "self")
@@ -388,7 +388,7 @@ func RandintLikeGeneratorOut(self Tensor, high int64, generator *Generator, out 
 		out          unsafe.Pointer
 	}
 	var opt RandintLikeGeneratorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeGeneratorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeGeneratorOut, "self")
@@ -434,7 +434,7 @@ func RandintLikeLowDType(self Tensor, low, high int64, opts ...RandintLikeLowDTy
 		r0           outTensor
 	}
 	var opt RandintLikeLowDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeLowDType) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeLowDType, "self")
@@ -474,7 +474,7 @@ func RandintLikeLowDTypeOut(self Tensor, low, high int64, out Tensor, opts ...Ra
 		out          unsafe.Pointer
 	}
 	var opt RandintLikeLowDTypeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeLowDTypeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeLowDTypeOut, "self")
@@ -520,7 +520,7 @@ func RandintLikeLowGeneratorDType(self Tensor, low, high int64, generator *Gener
 		r0           outTensor
 	}
 	var opt RandintLikeLowGeneratorDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeLowGeneratorDType) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeLowGeneratorDType, "self")
@@ -563,7 +563,7 @@ func RandintLikeLowGeneratorDTypeOut(self Tensor, low, high int64, generator *Ge
 		out          unsafe.Pointer
 	}
 	var opt RandintLikeLowGeneratorDTypeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeLowGeneratorDTypeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeLowGeneratorDTypeOut, "self")
@@ -601,7 +601,7 @@ func RandintLikeOut(self Tensor, high int64, out Tensor, opts ...RandintLikeOutO
 		out          unsafe.Pointer
 	}
 	var opt RandintLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeOut, "self")
@@ -644,7 +644,7 @@ func RandintLikeTensor(self, high Tensor, opts ...RandintLikeTensorOptions) Tens
 		r0           outTensor
 	}
 	var opt RandintLikeTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeTensor, "self")
@@ -692,7 +692,7 @@ func RandintLikeTensorGenerator(self, high Tensor, generator *Generator, opts ..
 		r0           outTensor
 	}
 	var opt RandintLikeTensorGeneratorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeTensorGenerator) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeTensorGenerator, "self")
@@ -734,7 +734,7 @@ func RandintLikeTensorGeneratorOut(self, high Tensor, generator *Generator, out 
 		out          unsafe.Pointer
 	}
 	var opt RandintLikeTensorGeneratorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeTensorGeneratorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeTensorGeneratorOut, "self")
@@ -772,7 +772,7 @@ func RandintLikeTensorOut(self, high, out Tensor, opts ...RandintLikeTensorOutOp
 		out          unsafe.Pointer
 	}
 	var opt RandintLikeTensorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLikeTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandintLikeTensorOut, "self")
@@ -807,7 +807,7 @@ func RandintLow(low, high int64, size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLow) {
 		opt = opts[0]
 	}
 	blk.low = low
@@ -847,7 +847,7 @@ func RandintLowGenerator(low, high int64, size []int64, generator *Generator, op
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandintLowGenerator) {
 		opt = opts[0]
 	}
 	blk.low = low
@@ -975,7 +975,7 @@ func RandLike(self Tensor, opts ...RandLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt RandLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandLike, "self")
@@ -1020,7 +1020,7 @@ func RandLikeGenerator(self Tensor, generator *Generator, opts ...RandLikeGenera
 		r0           outTensor
 	}
 	var opt RandLikeGeneratorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandLikeGenerator) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandLikeGenerator, "self")
@@ -1059,7 +1059,7 @@ func RandLikeGeneratorOut(self Tensor, generator *Generator, out Tensor, opts ..
 		out          unsafe.Pointer
 	}
 	var opt RandLikeGeneratorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandLikeGeneratorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandLikeGeneratorOut, "self")
@@ -1094,7 +1094,7 @@ func RandLikeOut(self, out Tensor, opts ...RandLikeOutOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt RandLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandLikeOut, "self")
@@ -1124,7 +1124,7 @@ func Randn(size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandn) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -1157,7 +1157,7 @@ func RandnGenerator(size []int64, generator *Generator, opts ...TensorOptions) T
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandnGenerator) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -1226,7 +1226,7 @@ func RandnLike(self Tensor, opts ...RandnLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt RandnLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandnLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandnLike, "self")
@@ -1271,7 +1271,7 @@ func RandnLikeGenerator(self Tensor, generator *Generator, opts ...RandnLikeGene
 		r0           outTensor
 	}
 	var opt RandnLikeGeneratorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandnLikeGenerator) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandnLikeGenerator, "self")
@@ -1310,7 +1310,7 @@ func RandnLikeGeneratorOut(self Tensor, generator *Generator, out Tensor, opts .
 		out          unsafe.Pointer
 	}
 	var opt RandnLikeGeneratorOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandnLikeGeneratorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandnLikeGeneratorOut, "self")
@@ -1345,7 +1345,7 @@ func RandnLikeOut(self, out Tensor, opts ...RandnLikeOutOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt RandnLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandnLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandnLikeOut, "self")
@@ -1396,7 +1396,7 @@ func Random(self Tensor, opts ...RandomOptions) Tensor {
 		r0        outTensor
 	}
 	var opt RandomOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandom) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandom, "self")
@@ -1422,7 +1422,7 @@ func Random_(self Tensor, opts ...RandomOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt RandomOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandom_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandom_, "self")
@@ -1457,7 +1457,7 @@ func RandomFrom(self Tensor, from int64, to *int64, opts ...RandomFromOptions) T
 		r0        outTensor
 	}
 	var opt RandomFromOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomFrom) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomFrom, "self")
@@ -1487,7 +1487,7 @@ func RandomFrom_(self Tensor, from int64, to *int64, opts ...RandomFromOptions) 
 		generator unsafe.Pointer
 	}
 	var opt RandomFromOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomFrom_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomFrom_, "self")
@@ -1521,7 +1521,7 @@ func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...Rando
 		out       unsafe.Pointer
 	}
 	var opt RandomFromOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomFromOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomFromOut, "self")
@@ -1550,7 +1550,7 @@ func RandomOut(self, out Tensor, opts ...RandomOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt RandomOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomOut, "self")
@@ -1581,7 +1581,7 @@ func RandomTo(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 		r0        outTensor
 	}
 	var opt RandomToOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomTo) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomTo, "self")
@@ -1609,7 +1609,7 @@ func RandomTo_(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt RandomToOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomTo_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomTo_, "self")
@@ -1641,7 +1641,7 @@ func RandomToOut(self Tensor, to int64, out Tensor, opts ...RandomToOptions) Ten
 		out       unsafe.Pointer
 	}
 	var opt RandomToOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandomToOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRandomToOut, "self")
@@ -1694,7 +1694,7 @@ func Randperm(n int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandperm) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -1728,7 +1728,7 @@ func RandpermGenerator(n int64, generator *Generator, opts ...TensorOptions) Ten
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRandpermGenerator) {
 		opt = opts[0]
 	}
 	blk.n = n
@@ -1810,7 +1810,7 @@ func Range(start, end Scalar, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRange) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opRange, "start")
@@ -1846,7 +1846,7 @@ func RangeOut(start, end Scalar, out Tensor, opts ...RangeOutOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt RangeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRangeOut) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opRangeOut, "start")
@@ -1914,7 +1914,7 @@ func RangeStep(start, end Scalar, opts ...RangeStepOptions) Tensor {
 		r0           outTensor
 	}
 	var opt RangeStepOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRangeStep) {
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opRangeStep, "start")
@@ -2762,7 +2762,7 @@ func RepeatInterleave(self Tensor, repeats int64, opts ...RepeatInterleaveOption
 		r0         outTensor
 	}
 	var opt RepeatInterleaveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRepeatInterleave) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRepeatInterleave, "self")
@@ -2798,7 +2798,7 @@ func RepeatInterleaveIndices(repeats Tensor, opts ...RepeatInterleaveIndicesOpti
 		r0         outTensor
 	}
 	var opt RepeatInterleaveIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRepeatInterleaveIndices) {
 		opt = opts[0]
 	}
 	blk.repeats = repeats.handle(opRepeatInterleaveIndices, "repeats")
@@ -2824,7 +2824,7 @@ func RepeatInterleaveIndicesOut(repeats, out Tensor, opts ...RepeatInterleaveInd
 		out        unsafe.Pointer
 	}
 	var opt RepeatInterleaveIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRepeatInterleaveIndicesOut) {
 		opt = opts[0]
 	}
 	blk.repeats = repeats.handle(opRepeatInterleaveIndicesOut, "repeats")
@@ -2858,7 +2858,7 @@ func RepeatInterleaveTensor(self, repeats Tensor, opts ...RepeatInterleaveTensor
 		r0         outTensor
 	}
 	var opt RepeatInterleaveTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRepeatInterleaveTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRepeatInterleaveTensor, "self")
@@ -3188,7 +3188,7 @@ func RequiresGradOf_(self Tensor, opts ...RequiresGradOf_Options) Tensor {
 		requiresGrad int64
 	}
 	var opt RequiresGradOf_Options
-	if len(opts) > 0 {
+	if given(len(opts), opRequiresGradOf_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRequiresGradOf_, "self")
@@ -3278,7 +3278,7 @@ func Resize(self Tensor, size []int64, opts ...ResizeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ResizeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opResize) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opResize, "self")
@@ -3306,7 +3306,7 @@ func Resize_(self Tensor, size []int64, opts ...ResizeOptions) Tensor {
 		memoryFormat int64
 	}
 	var opt ResizeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opResize_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opResize_, "self")
@@ -3340,7 +3340,7 @@ func ResizeAs(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ResizeAsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opResizeAs) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opResizeAs, "self")
@@ -3368,7 +3368,7 @@ func ResizeAs_(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 		memoryFormat int64
 	}
 	var opt ResizeAsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opResizeAs_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opResizeAs_, "self")
@@ -3400,7 +3400,7 @@ func ResizeAsOut(self, theTemplate, out Tensor, opts ...ResizeAsOptions) Tensor 
 		out          unsafe.Pointer
 	}
 	var opt ResizeAsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opResizeAsOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opResizeAsOut, "self")
@@ -3497,7 +3497,7 @@ func ResizeOut(self Tensor, size []int64, out Tensor, opts ...ResizeOptions) Ten
 		out          unsafe.Pointer
 	}
 	var opt ResizeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opResizeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opResizeOut, "self")
@@ -3700,7 +3700,7 @@ func RMSNorm(input Tensor, normalizedShape []int64, opts ...RMSNormOptions) Tens
 		r0                 outTensor
 	}
 	var opt RMSNormOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRMSNorm) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opRMSNorm, "input")
@@ -3771,7 +3771,7 @@ func RNNReLUCell(input, hx, wIh, wHh Tensor, opts ...RNNReLUCellOptions) Tensor 
 		r0    outTensor
 	}
 	var opt RNNReLUCellOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRNNReLUCell) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opRNNReLUCell, "input")
@@ -3885,7 +3885,7 @@ func RNNTanhCell(input, hx, wIh, wHh Tensor, opts ...RNNTanhCellOptions) Tensor 
 		r0    outTensor
 	}
 	var opt RNNTanhCellOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRNNTanhCell) {
 		opt = opts[0]
 	}
 	blk.input = input.handle(opRNNTanhCell, "input")
@@ -3963,7 +3963,7 @@ func Roll(self Tensor, shifts []int64, opts ...RollOptions) Tensor {
 		r0        outTensor
 	}
 	var opt RollOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRoll) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRoll, "self")
@@ -3998,7 +3998,7 @@ func RollOut(self Tensor, shifts []int64, out Tensor, opts ...RollOptions) Tenso
 		out       unsafe.Pointer
 	}
 	var opt RollOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRollOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRollOut, "self")
@@ -4033,7 +4033,7 @@ func Rot90(self Tensor, opts ...Rot90Options) Tensor {
 		r0      outTensor
 	}
 	var opt Rot90Options
-	if len(opts) > 0 {
+	if given(len(opts), opRot90) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRot90, "self")
@@ -4070,7 +4070,7 @@ func Rot90Out(self, out Tensor, opts ...Rot90Options) Tensor {
 		out     unsafe.Pointer
 	}
 	var opt Rot90Options
-	if len(opts) > 0 {
+	if given(len(opts), opRot90Out) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRot90Out, "self")
@@ -4351,7 +4351,7 @@ func RReLU(self Tensor, opts ...RReLUOptions) Tensor {
 		r0        outTensor
 	}
 	var opt RReLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRReLU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRReLU, "self")
@@ -4389,7 +4389,7 @@ func RReLU_(self Tensor, opts ...RReLUOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt RReLUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRReLU_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRReLU_, "self")
@@ -4433,7 +4433,7 @@ func RReLUWithNoise(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 		r0        outTensor
 	}
 	var opt RReLUWithNoiseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRReLUWithNoise) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRReLUWithNoise, "self")
@@ -4472,7 +4472,7 @@ func RReLUWithNoise_(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt RReLUWithNoiseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRReLUWithNoise_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRReLUWithNoise_, "self")
@@ -4583,7 +4583,7 @@ func RReLUWithNoiseFunctional(self, noise Tensor, opts ...RReLUWithNoiseFunction
 		r1        outTensor
 	}
 	var opt RReLUWithNoiseFunctionalOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRReLUWithNoiseFunctional) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRReLUWithNoiseFunctional, "self")
@@ -4623,7 +4623,7 @@ func RReLUWithNoiseOut(self, noise, out Tensor, opts ...RReLUWithNoiseOptions) T
 		out       unsafe.Pointer
 	}
 	var opt RReLUWithNoiseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRReLUWithNoiseOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRReLUWithNoiseOut, "self")
@@ -4865,7 +4865,7 @@ func Rsub(self, other Tensor, opts ...RsubOptions) Tensor {
 		r0    outTensor
 	}
 	var opt RsubOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRsub) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRsub, "self")
@@ -4894,7 +4894,7 @@ func RsubOut(self, other, out Tensor, opts ...RsubOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt RsubOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRsubOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRsubOut, "self")
@@ -4928,7 +4928,7 @@ func RsubScalar(self Tensor, other Scalar, opts ...RsubScalarOptions) Tensor {
 		r0    outTensor
 	}
 	var opt RsubScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRsubScalar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRsubScalar, "self")
@@ -4956,7 +4956,7 @@ func RsubScalarOut(self Tensor, other Scalar, out Tensor, opts ...RsubScalarOpti
 		out   unsafe.Pointer
 	}
 	var opt RsubScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opRsubScalarOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opRsubScalarOut, "self")

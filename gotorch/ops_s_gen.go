@@ -22,7 +22,7 @@ func ScalarTensor(s Scalar, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opScalarTensor) {
 		opt = opts[0]
 	}
 	blk.s = makeScalar(s, opScalarTensor, "s")
@@ -82,7 +82,7 @@ func ScaledDotProductAttention(query, key, value Tensor, opts ...ScaledDotProduc
 		r0        outTensor
 	}
 	var opt ScaledDotProductAttentionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opScaledDotProductAttention) {
 		opt = opts[0]
 	}
 	blk.query = query.handle(opScaledDotProductAttention, "query")
@@ -310,7 +310,7 @@ func ScatterReduce(self Tensor, dim int64, index, src Tensor, reduce string, opt
 		r0          outTensor
 	}
 	var opt ScatterReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opScatterReduce) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opScatterReduce, "self")
@@ -350,7 +350,7 @@ func ScatterReduce_(self Tensor, dim int64, index, src Tensor, reduce string, op
 		includeSelf int64
 	}
 	var opt ScatterReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opScatterReduce_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opScatterReduce_, "self")
@@ -391,7 +391,7 @@ func ScatterReduceOut(self Tensor, dim int64, index, src Tensor, reduce string, 
 		out         unsafe.Pointer
 	}
 	var opt ScatterReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opScatterReduceOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opScatterReduceOut, "self")
@@ -720,7 +720,7 @@ func SearchSorted(sortedSequence, self Tensor, opts ...SearchSortedOptions) Tens
 		r0             outTensor
 	}
 	var opt SearchSortedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSearchSorted) {
 		opt = opts[0]
 	}
 	blk.sortedSequence = sortedSequence.handle(opSearchSorted, "sorted_sequence")
@@ -756,7 +756,7 @@ func SearchSortedOut(sortedSequence, self, out Tensor, opts ...SearchSortedOptio
 		out            unsafe.Pointer
 	}
 	var opt SearchSortedOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSearchSortedOut) {
 		opt = opts[0]
 	}
 	blk.sortedSequence = sortedSequence.handle(opSearchSortedOut, "sorted_sequence")
@@ -800,7 +800,7 @@ func SearchSortedScalar(sortedSequence Tensor, self Scalar, opts ...SearchSorted
 		r0             outTensor
 	}
 	var opt SearchSortedScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSearchSortedScalar) {
 		opt = opts[0]
 	}
 	blk.sortedSequence = sortedSequence.handle(opSearchSortedScalar, "sorted_sequence")
@@ -835,7 +835,7 @@ func SearchSortedScalarOut(sortedSequence Tensor, self Scalar, out Tensor, opts 
 		out            unsafe.Pointer
 	}
 	var opt SearchSortedScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSearchSortedScalarOut) {
 		opt = opts[0]
 	}
 	blk.sortedSequence = sortedSequence.handle(opSearchSortedScalarOut, "sorted_sequence")
@@ -882,7 +882,7 @@ func SegmentReduce(data Tensor, reduce string, opts ...SegmentReduceOptions) Ten
 		r0      outTensor
 	}
 	var opt SegmentReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSegmentReduce) {
 		opt = opts[0]
 	}
 	blk.data = data.handle(opSegmentReduce, "data")
@@ -923,7 +923,7 @@ func SegmentReduceOut(data Tensor, reduce string, out Tensor, opts ...SegmentRed
 		out     unsafe.Pointer
 	}
 	var opt SegmentReduceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSegmentReduceOut) {
 		opt = opts[0]
 	}
 	blk.data = data.handle(opSegmentReduceOut, "data")
@@ -1336,7 +1336,7 @@ func SetSourceStorageStorageOffset(self Tensor, source *Storage, storageOffset i
 		r0            outTensor
 	}
 	var opt SetSourceStorageStorageOffsetOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSetSourceStorageStorageOffset) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSetSourceStorageStorageOffset, "self")
@@ -1370,7 +1370,7 @@ func SetSourceStorageStorageOffset_(self Tensor, source *Storage, storageOffset 
 		strideLen     int64
 	}
 	var opt SetSourceStorageStorageOffsetOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSetSourceStorageStorageOffset_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSetSourceStorageStorageOffset_, "self")
@@ -1408,7 +1408,7 @@ func SetSourceStorageStorageOffsetOut(self Tensor, source *Storage, storageOffse
 		out           unsafe.Pointer
 	}
 	var opt SetSourceStorageStorageOffsetOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSetSourceStorageStorageOffsetOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSetSourceStorageStorageOffsetOut, "self")
@@ -1518,7 +1518,7 @@ func SetSourceTensorStorageOffset_(self, source Tensor, storageOffset int64, siz
 		strideLen     int64
 	}
 	var opt SetSourceTensorStorageOffset_Options
-	if len(opts) > 0 {
+	if given(len(opts), opSetSourceTensorStorageOffset_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSetSourceTensorStorageOffset_, "self")
@@ -2225,7 +2225,7 @@ func SliceCopy(self Tensor, opts ...SliceCopyOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SliceCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSliceCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSliceCopy, "self")
@@ -2256,7 +2256,7 @@ func SliceCopyOut(self, out Tensor, opts ...SliceCopyOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SliceCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSliceCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSliceCopyOut, "self")
@@ -2296,7 +2296,7 @@ func SliceDim(self Tensor, opts ...SliceDimOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SliceDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSliceDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSliceDim, "self")
@@ -2340,7 +2340,7 @@ func SliceInverse(self, src Tensor, opts ...SliceInverseOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SliceInverseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSliceInverse) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSliceInverse, "self")
@@ -2386,7 +2386,7 @@ func SliceScatter(self, src Tensor, opts ...SliceScatterOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SliceScatterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSliceScatter) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSliceScatter, "self")
@@ -2426,7 +2426,7 @@ func SliceScatterOut(self, src, out Tensor, opts ...SliceScatterOptions) Tensor 
 		out   unsafe.Pointer
 	}
 	var opt SliceScatterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSliceScatterOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSliceScatterOut, "self")
@@ -2517,7 +2517,7 @@ func SlowConv3d(self, weight Tensor, kernelSize []int64, opts ...SlowConv3dOptio
 		r0            outTensor
 	}
 	var opt SlowConv3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConv3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConv3d, "self")
@@ -2624,7 +2624,7 @@ func SlowConv3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 		out           unsafe.Pointer
 	}
 	var opt SlowConv3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConv3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConv3dOut, "self")
@@ -2677,7 +2677,7 @@ func SlowConvDilated2d(self, weight Tensor, kernelSize []int64, opts ...SlowConv
 		r0            outTensor
 	}
 	var opt SlowConvDilated2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvDilated2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvDilated2d, "self")
@@ -2726,7 +2726,7 @@ func SlowConvDilated2dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 		out           unsafe.Pointer
 	}
 	var opt SlowConvDilated2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvDilated2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvDilated2dOut, "self")
@@ -2783,7 +2783,7 @@ func SlowConvDilated3d(self, weight Tensor, kernelSize []int64, opts ...SlowConv
 		r0            outTensor
 	}
 	var opt SlowConvDilated3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvDilated3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvDilated3d, "self")
@@ -2832,7 +2832,7 @@ func SlowConvDilated3dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 		out           unsafe.Pointer
 	}
 	var opt SlowConvDilated3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvDilated3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvDilated3dOut, "self")
@@ -2892,7 +2892,7 @@ func SlowConvTranspose2d(self, weight Tensor, kernelSize []int64, opts ...SlowCo
 		r0               outTensor
 	}
 	var opt SlowConvTranspose2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvTranspose2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvTranspose2d, "self")
@@ -2947,7 +2947,7 @@ func SlowConvTranspose2dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 		out              unsafe.Pointer
 	}
 	var opt SlowConvTranspose2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvTranspose2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvTranspose2dOut, "self")
@@ -3011,7 +3011,7 @@ func SlowConvTranspose3d(self, weight Tensor, kernelSize []int64, opts ...SlowCo
 		r0               outTensor
 	}
 	var opt SlowConvTranspose3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvTranspose3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvTranspose3d, "self")
@@ -3066,7 +3066,7 @@ func SlowConvTranspose3dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 		out              unsafe.Pointer
 	}
 	var opt SlowConvTranspose3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSlowConvTranspose3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSlowConvTranspose3dOut, "self")
@@ -3145,7 +3145,7 @@ func SmoothL1Loss(self, target Tensor, opts ...SmoothL1LossOptions) Tensor {
 		r0        outTensor
 	}
 	var opt SmoothL1LossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSmoothL1Loss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSmoothL1Loss, "self")
@@ -3230,7 +3230,7 @@ func SmoothL1LossOut(self, target, out Tensor, opts ...SmoothL1LossOptions) Tens
 		out       unsafe.Pointer
 	}
 	var opt SmoothL1LossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSmoothL1LossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSmoothL1LossOut, "self")
@@ -3265,7 +3265,7 @@ func SoftMarginLoss(self, target Tensor, opts ...SoftMarginLossOptions) Tensor {
 		r0        outTensor
 	}
 	var opt SoftMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftMarginLoss) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftMarginLoss, "self")
@@ -3345,7 +3345,7 @@ func SoftMarginLossOut(self, target, out Tensor, opts ...SoftMarginLossOptions) 
 		out       unsafe.Pointer
 	}
 	var opt SoftMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftMarginLossOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftMarginLossOut, "self")
@@ -3379,7 +3379,7 @@ func Softmax(self Tensor, dim int64, opts ...SoftmaxOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SoftmaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftmax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftmax, "self")
@@ -3412,7 +3412,7 @@ func SoftmaxOut(self Tensor, dim int64, out Tensor, opts ...SoftmaxOptions) Tens
 		out   unsafe.Pointer
 	}
 	var opt SoftmaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftmaxOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftmaxOut, "self")
@@ -3446,7 +3446,7 @@ func Softplus(self Tensor, opts ...SoftplusOptions) Tensor {
 		r0        outTensor
 	}
 	var opt SoftplusOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftplus) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftplus, "self")
@@ -3528,7 +3528,7 @@ func SoftplusOut(self, out Tensor, opts ...SoftplusOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt SoftplusOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftplusOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftplusOut, "self")
@@ -3565,7 +3565,7 @@ func Softshrink(self Tensor, opts ...SoftshrinkOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SoftshrinkOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftshrink) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftshrink, "self")
@@ -3638,7 +3638,7 @@ func SoftshrinkOut(self, out Tensor, opts ...SoftshrinkOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SoftshrinkOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSoftshrinkOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSoftshrinkOut, "self")
@@ -3675,7 +3675,7 @@ func Sort(self Tensor, opts ...SortOptions) (values Tensor, indices Tensor) {
 		r1         outTensor
 	}
 	var opt SortOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSort) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSort, "self")
@@ -3714,7 +3714,7 @@ func SortStable(self Tensor, stable *bool, opts ...SortStableOptions) (values Te
 		r1         outTensor
 	}
 	var opt SortStableOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSortStable) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSortStable, "self")
@@ -3755,7 +3755,7 @@ func SortValues(self, values, indices Tensor, opts ...SortValuesOptions) (Tensor
 		indices    unsafe.Pointer
 	}
 	var opt SortValuesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSortValues) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSortValues, "self")
@@ -3795,7 +3795,7 @@ func SortValuesStable(self Tensor, stable *bool, values, indices Tensor, opts ..
 		indices    unsafe.Pointer
 	}
 	var opt SortValuesStableOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSortValuesStable) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSortValuesStable, "self")
@@ -3833,7 +3833,7 @@ func SparseBSCTensor(ccolIndices, rowIndices, values Tensor, size []int64, opts 
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseBSCTensor) {
 		opt = opts[0]
 	}
 	blk.ccolIndices = ccolIndices.handle(opSparseBSCTensor, "ccol_indices")
@@ -3872,7 +3872,7 @@ func SparseBSCTensorCcolRowValue(ccolIndices, rowIndices, values Tensor, opts ..
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseBSCTensorCcolRowValue) {
 		opt = opts[0]
 	}
 	blk.ccolIndices = ccolIndices.handle(opSparseBSCTensorCcolRowValue, "ccol_indices")
@@ -3912,7 +3912,7 @@ func SparseBSRTensor(crowIndices, colIndices, values Tensor, size []int64, opts 
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseBSRTensor) {
 		opt = opts[0]
 	}
 	blk.crowIndices = crowIndices.handle(opSparseBSRTensor, "crow_indices")
@@ -3951,7 +3951,7 @@ func SparseBSRTensorCrowColValue(crowIndices, colIndices, values Tensor, opts ..
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseBSRTensorCrowColValue) {
 		opt = opts[0]
 	}
 	blk.crowIndices = crowIndices.handle(opSparseBSRTensorCrowColValue, "crow_indices")
@@ -3991,7 +3991,7 @@ func SparseCompressedTensor(compressedIndices, plainIndices, values Tensor, size
 		r0                outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCompressedTensor) {
 		opt = opts[0]
 	}
 	blk.compressedIndices = compressedIndices.handle(opSparseCompressedTensor, "compressed_indices")
@@ -4030,7 +4030,7 @@ func SparseCompressedTensorCompPlainValue(compressedIndices, plainIndices, value
 		r0                outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCompressedTensorCompPlainValue) {
 		opt = opts[0]
 	}
 	blk.compressedIndices = compressedIndices.handle(opSparseCompressedTensorCompPlainValue, "compressed_indices")
@@ -4080,7 +4080,7 @@ func SparseCOOTensor(indices, values Tensor, size []int64, opts ...SparseCOOTens
 		r0           outTensor
 	}
 	var opt SparseCOOTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCOOTensor) {
 		opt = opts[0]
 	}
 	blk.indices = indices.handle(opSparseCOOTensor, "indices")
@@ -4128,7 +4128,7 @@ func SparseCOOTensorIndices(indices, values Tensor, opts ...SparseCOOTensorIndic
 		r0           outTensor
 	}
 	var opt SparseCOOTensorIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCOOTensorIndices) {
 		opt = opts[0]
 	}
 	blk.indices = indices.handle(opSparseCOOTensorIndices, "indices")
@@ -4164,7 +4164,7 @@ func SparseCOOTensorSize(size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCOOTensorSize) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -4221,7 +4221,7 @@ func SparseCSCTensor(ccolIndices, rowIndices, values Tensor, size []int64, opts 
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCSCTensor) {
 		opt = opts[0]
 	}
 	blk.ccolIndices = ccolIndices.handle(opSparseCSCTensor, "ccol_indices")
@@ -4260,7 +4260,7 @@ func SparseCSCTensorCcolRowValue(ccolIndices, rowIndices, values Tensor, opts ..
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCSCTensorCcolRowValue) {
 		opt = opts[0]
 	}
 	blk.ccolIndices = ccolIndices.handle(opSparseCSCTensorCcolRowValue, "ccol_indices")
@@ -4300,7 +4300,7 @@ func SparseCSRTensor(crowIndices, colIndices, values Tensor, size []int64, opts 
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCSRTensor) {
 		opt = opts[0]
 	}
 	blk.crowIndices = crowIndices.handle(opSparseCSRTensor, "crow_indices")
@@ -4339,7 +4339,7 @@ func SparseCSRTensorCrowColValue(crowIndices, colIndices, values Tensor, opts ..
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseCSRTensorCrowColValue) {
 		opt = opts[0]
 	}
 	blk.crowIndices = crowIndices.handle(opSparseCSRTensorCrowColValue, "crow_indices")
@@ -4613,7 +4613,7 @@ func SparseSampledAddMM(self, mat1, mat2 Tensor, opts ...SparseSampledAddMMOptio
 		r0    outTensor
 	}
 	var opt SparseSampledAddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseSampledAddMM) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSparseSampledAddMM, "self")
@@ -4651,7 +4651,7 @@ func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAd
 		out   unsafe.Pointer
 	}
 	var opt SparseSampledAddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSparseSampledAddMMOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSparseSampledAddMMOut, "self")
@@ -6638,7 +6638,7 @@ func SpecialLogit(self Tensor, opts ...SpecialLogitOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SpecialLogitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialLogit) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialLogit, "self")
@@ -6664,7 +6664,7 @@ func SpecialLogitOut(self, out Tensor, opts ...SpecialLogitOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SpecialLogitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialLogitOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialLogitOut, "self")
@@ -6735,7 +6735,7 @@ func SpecialLogSoftmax(self Tensor, dim int64, opts ...SpecialLogSoftmaxOptions)
 		r0    outTensor
 	}
 	var opt SpecialLogSoftmaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialLogSoftmax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialLogSoftmax, "self")
@@ -6767,7 +6767,7 @@ func SpecialLogSumExp(self Tensor, dim []int64, opts ...SpecialLogSumExpOptions)
 		r0      outTensor
 	}
 	var opt SpecialLogSumExpOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialLogSumExp) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialLogSumExp, "self")
@@ -6796,7 +6796,7 @@ func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLo
 		out     unsafe.Pointer
 	}
 	var opt SpecialLogSumExpOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialLogSumExpOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialLogSumExpOut, "self")
@@ -7192,7 +7192,7 @@ func SpecialRound(self Tensor, opts ...SpecialRoundOptions) Tensor {
 		r0       outTensor
 	}
 	var opt SpecialRoundOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialRound) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialRound, "self")
@@ -7218,7 +7218,7 @@ func SpecialRoundOut(self, out Tensor, opts ...SpecialRoundOptions) Tensor {
 		out      unsafe.Pointer
 	}
 	var opt SpecialRoundOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialRoundOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialRoundOut, "self")
@@ -7903,7 +7903,7 @@ func SpecialSoftmax(self Tensor, dim int64, opts ...SpecialSoftmaxOptions) Tenso
 		r0    outTensor
 	}
 	var opt SpecialSoftmaxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSpecialSoftmax) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSpecialSoftmax, "self")
@@ -8376,7 +8376,7 @@ func Split(self Tensor, splitSize int64, opts ...SplitOptions) []Tensor {
 		r0        outTensors
 	}
 	var opt SplitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplit) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplit, "self")
@@ -8411,7 +8411,7 @@ func SplitCopy(self Tensor, splitSize int64, opts ...SplitCopyOptions) []Tensor 
 		r0        outTensors
 	}
 	var opt SplitCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplitCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplitCopy, "self")
@@ -8437,7 +8437,7 @@ func SplitCopyOut(self Tensor, splitSize int64, out []Tensor, opts ...SplitCopyO
 		outLen    int64
 	}
 	var opt SplitCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplitCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplitCopyOut, "self")
@@ -8472,7 +8472,7 @@ func SplitSizes(self Tensor, splitSize []int64, opts ...SplitSizesOptions) []Ten
 		r0           outTensors
 	}
 	var opt SplitSizesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplitSizes) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplitSizes, "self")
@@ -8508,7 +8508,7 @@ func SplitWithSizes(self Tensor, splitSizes []int64, opts ...SplitWithSizesOptio
 		r0            outTensors
 	}
 	var opt SplitWithSizesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplitWithSizes) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplitWithSizes, "self")
@@ -8544,7 +8544,7 @@ func SplitWithSizesCopy(self Tensor, splitSizes []int64, opts ...SplitWithSizesC
 		r0            outTensors
 	}
 	var opt SplitWithSizesCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplitWithSizesCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplitWithSizesCopy, "self")
@@ -8571,7 +8571,7 @@ func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts .
 		outLen        int64
 	}
 	var opt SplitWithSizesCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSplitWithSizesCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSplitWithSizesCopyOut, "self")
@@ -9018,7 +9018,7 @@ func SspAddMM(self, mat1, mat2 Tensor, opts ...SspAddMMOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SspAddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSspAddMM) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSspAddMM, "self")
@@ -9063,7 +9063,7 @@ func SspAddMMOut(self, mat1, mat2, out Tensor, opts ...SspAddMMOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SspAddMMOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSspAddMMOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSspAddMMOut, "self")
@@ -9105,7 +9105,7 @@ func Stack(tensors []Tensor, opts ...StackOptions) Tensor {
 		r0         outTensor
 	}
 	var opt StackOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStack) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opStack, "tensors")
@@ -9131,7 +9131,7 @@ func StackOut(tensors []Tensor, out Tensor, opts ...StackOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt StackOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStackOut) {
 		opt = opts[0]
 	}
 	blk.tensors, blk.tensorsLen = handles(tensors, opStackOut, "tensors")
@@ -9162,7 +9162,7 @@ func Std(self Tensor, opts ...StdOptions) Tensor {
 		r0       outTensor
 	}
 	var opt StdOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStd) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStd, "self")
@@ -9201,7 +9201,7 @@ func StdCorrection(self Tensor, opts ...StdCorrectionOptions) Tensor {
 		r0         outTensor
 	}
 	var opt StdCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdCorrection) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdCorrection, "self")
@@ -9237,7 +9237,7 @@ func StdCorrectionOut(self, out Tensor, opts ...StdCorrectionOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt StdCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdCorrectionOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdCorrectionOut, "self")
@@ -9274,7 +9274,7 @@ func StdDim(self Tensor, dim []int64, opts ...StdDimOptions) Tensor {
 		r0       outTensor
 	}
 	var opt StdDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdDim, "self")
@@ -9310,7 +9310,7 @@ func StdMean(self Tensor, opts ...StdMeanOptions) (Tensor, Tensor) {
 		r1       outTensor
 	}
 	var opt StdMeanOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdMean) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdMean, "self")
@@ -9345,7 +9345,7 @@ func StdMeanCorrection(self Tensor, opts ...StdMeanCorrectionOptions) (Tensor, T
 		r1         outTensor
 	}
 	var opt StdMeanCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdMeanCorrection) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdMeanCorrection, "self")
@@ -9377,7 +9377,7 @@ func StdMeanCorrectionOut(self, out0, out1 Tensor, opts ...StdMeanCorrectionOpti
 		out1       unsafe.Pointer
 	}
 	var opt StdMeanCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdMeanCorrectionOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdMeanCorrectionOut, "self")
@@ -9417,7 +9417,7 @@ func StdMeanDim(self Tensor, dim []int64, opts ...StdMeanDimOptions) (Tensor, Te
 		r1       outTensor
 	}
 	var opt StdMeanDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdMeanDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdMeanDim, "self")
@@ -9454,7 +9454,7 @@ func StdOut(self Tensor, dim []int64, out Tensor, opts ...StdOutOptions) Tensor 
 		out      unsafe.Pointer
 	}
 	var opt StdOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opStdOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opStdOut, "self")
@@ -9500,7 +9500,7 @@ func STFT(self Tensor, nFFT int64, opts ...STFTOptions) Tensor {
 		r0            outTensor
 	}
 	var opt STFTOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSTFT) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSTFT, "self")
@@ -9559,7 +9559,7 @@ func STFTCenter(self Tensor, nFFT int64, opts ...STFTCenterOptions) Tensor {
 		r0            outTensor
 	}
 	var opt STFTCenterOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSTFTCenter) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSTFTCenter, "self")
@@ -9647,7 +9647,7 @@ func Sub(self, other Tensor, opts ...SubOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SubOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSub) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSub, "self")
@@ -9683,7 +9683,7 @@ func Sub_(self, other Tensor, opts ...SubOptions) Tensor {
 		alpha cScalar
 	}
 	var opt SubOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSub_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSub_, "self")
@@ -9720,7 +9720,7 @@ func SubOut(self, other, out Tensor, opts ...SubOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SubOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubOut, "self")
@@ -9757,7 +9757,7 @@ func SubScalar(self Tensor, other Scalar, opts ...SubScalarOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SubScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubScalar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubScalar, "self")
@@ -9792,7 +9792,7 @@ func SubScalar_(self Tensor, other Scalar, opts ...SubScalarOptions) Tensor {
 		alpha cScalar
 	}
 	var opt SubScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubScalar_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubScalar_, "self")
@@ -9828,7 +9828,7 @@ func SubScalarOut(self Tensor, other Scalar, out Tensor, opts ...SubScalarOption
 		out   unsafe.Pointer
 	}
 	var opt SubScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubScalarOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubScalarOut, "self")
@@ -9863,7 +9863,7 @@ func Subtract(self, other Tensor, opts ...SubtractOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SubtractOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubtract) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubtract, "self")
@@ -9898,7 +9898,7 @@ func Subtract_(self, other Tensor, opts ...SubtractOptions) Tensor {
 		alpha cScalar
 	}
 	var opt SubtractOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubtract_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubtract_, "self")
@@ -9934,7 +9934,7 @@ func SubtractOut(self, other, out Tensor, opts ...SubtractOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SubtractOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubtractOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubtractOut, "self")
@@ -9970,7 +9970,7 @@ func SubtractScalar(self Tensor, other Scalar, opts ...SubtractScalarOptions) Te
 		r0    outTensor
 	}
 	var opt SubtractScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubtractScalar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubtractScalar, "self")
@@ -10004,7 +10004,7 @@ func SubtractScalar_(self Tensor, other Scalar, opts ...SubtractScalarOptions) T
 		alpha cScalar
 	}
 	var opt SubtractScalarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSubtractScalar_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSubtractScalar_, "self")
@@ -10042,7 +10042,7 @@ func Sum(self Tensor, opts ...SumOptions) Tensor {
 		r0    outTensor
 	}
 	var opt SumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSum) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSum, "self")
@@ -10080,7 +10080,7 @@ func SumDim(self Tensor, dim []int64, opts ...SumDimOptions) Tensor {
 		r0      outTensor
 	}
 	var opt SumDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSumDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSumDim, "self")
@@ -10116,7 +10116,7 @@ func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOptions) Tens
 		out     unsafe.Pointer
 	}
 	var opt SumDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSumDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSumDimOut, "self")
@@ -10146,7 +10146,7 @@ func SumOut(self, out Tensor, opts ...SumOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt SumOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSumOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSumOut, "self")
@@ -10207,7 +10207,7 @@ func SVD(self Tensor, opts ...SVDOptions) (u_ Tensor, s_ Tensor, v_ Tensor) {
 		r2        outTensor
 	}
 	var opt SVDOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSVD) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSVD, "self")
@@ -10248,7 +10248,7 @@ func SVDU(self, u_, s_, v_ Tensor, opts ...SVDUOptions) (Tensor, Tensor, Tensor)
 		v_        unsafe.Pointer
 	}
 	var opt SVDUOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSVDU) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSVDU, "self")
@@ -10393,7 +10393,7 @@ func SymConstrainRange(size Scalar, opts ...SymConstrainRangeOptions) {
 		max   unsafe.Pointer
 	}
 	var opt SymConstrainRangeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSymConstrainRange) {
 		opt = opts[0]
 	}
 	blk.size = makeScalar(size, opSymConstrainRange, "size")
@@ -10420,7 +10420,7 @@ func SymConstrainRangeForSize(size Scalar, opts ...SymConstrainRangeForSizeOptio
 		max   unsafe.Pointer
 	}
 	var opt SymConstrainRangeForSizeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSymConstrainRangeForSize) {
 		opt = opts[0]
 	}
 	blk.size = makeScalar(size, opSymConstrainRangeForSize, "size")
@@ -10446,7 +10446,7 @@ func SymIsContiguous(self Tensor, opts ...SymIsContiguousOptions) bool {
 		r0           int64
 	}
 	var opt SymIsContiguousOptions
-	if len(opts) > 0 {
+	if given(len(opts), opSymIsContiguous) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opSymIsContiguous, "self")

@@ -77,7 +77,7 @@ func TakeAlongDim(self, indices Tensor, opts ...TakeAlongDimOptions) Tensor {
 		r0      outTensor
 	}
 	var opt TakeAlongDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTakeAlongDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTakeAlongDim, "self")
@@ -111,7 +111,7 @@ func TakeAlongDimOut(self, indices, out Tensor, opts ...TakeAlongDimOptions) Ten
 		out     unsafe.Pointer
 	}
 	var opt TakeAlongDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTakeAlongDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTakeAlongDimOut, "self")
@@ -446,7 +446,7 @@ func TensorSplit(self Tensor, sections int64, opts ...TensorSplitOptions) []Tens
 		r0       outTensors
 	}
 	var opt TensorSplitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTensorSplit) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTensorSplit, "self")
@@ -485,7 +485,7 @@ func TensorSplitIndices(self Tensor, indices []int64, opts ...TensorSplitIndices
 		r0         outTensors
 	}
 	var opt TensorSplitIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTensorSplitIndices) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTensorSplitIndices, "self")
@@ -523,7 +523,7 @@ func TensorSplitTensorIndicesOrSections(self, tensorIndicesOrSections Tensor, op
 		r0                      outTensors
 	}
 	var opt TensorSplitTensorIndicesOrSectionsOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTensorSplitTensorIndicesOrSections) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTensorSplitTensorIndicesOrSections, "self")
@@ -566,7 +566,7 @@ func THNNConv2d(self, weight Tensor, kernelSize []int64, opts ...THNNConv2dOptio
 		r0            outTensor
 	}
 	var opt THNNConv2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTHNNConv2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTHNNConv2d, "self")
@@ -609,7 +609,7 @@ func THNNConv2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 		out           unsafe.Pointer
 	}
 	var opt THNNConv2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTHNNConv2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTHNNConv2dOut, "self")
@@ -793,7 +793,7 @@ func ToDense(self Tensor, opts ...ToDenseOptions) Tensor {
 		r0         outTensor
 	}
 	var opt ToDenseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToDense) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToDense, "self")
@@ -826,7 +826,7 @@ func ToDenseBackward(grad, input Tensor, opts ...ToDenseBackwardOptions) Tensor 
 		r0         outTensor
 	}
 	var opt ToDenseBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToDenseBackward) {
 		opt = opts[0]
 	}
 	blk.grad = grad.handle(opToDenseBackward, "grad")
@@ -865,7 +865,7 @@ func ToDevice(self Tensor, device Device, dtype DType, opts ...ToDeviceOptions) 
 		r0           outTensor
 	}
 	var opt ToDeviceOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToDevice) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToDevice, "self")
@@ -910,7 +910,7 @@ func ToDType(self Tensor, dtype DType, opts ...ToDTypeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ToDTypeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToDType) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToDType, "self")
@@ -946,7 +946,7 @@ func ToMKLDNN(self Tensor, opts ...ToMKLDNNOptions) Tensor {
 		r0    outTensor
 	}
 	var opt ToMKLDNNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToMKLDNN) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToMKLDNN, "self")
@@ -995,7 +995,7 @@ func ToMKLDNNOut(self, out Tensor, opts ...ToMKLDNNOptions) Tensor {
 		out   unsafe.Pointer
 	}
 	var opt ToMKLDNNOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToMKLDNNOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToMKLDNNOut, "self")
@@ -1042,7 +1042,7 @@ func ToOptionsOf(self Tensor, opts ...ToOptionsOfOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ToOptionsOfOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToOptionsOf) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToOptionsOf, "self")
@@ -1090,7 +1090,7 @@ func ToOther(self, other Tensor, opts ...ToOtherOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ToOtherOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToOther) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToOther, "self")
@@ -1130,7 +1130,7 @@ func ToPaddedTensor(self Tensor, padding float64, opts ...ToPaddedTensorOptions)
 		r0            outTensor
 	}
 	var opt ToPaddedTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToPaddedTensor) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToPaddedTensor, "self")
@@ -1164,7 +1164,7 @@ func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPadde
 		out           unsafe.Pointer
 	}
 	var opt ToPaddedTensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToPaddedTensorOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToPaddedTensorOut, "self")
@@ -1201,7 +1201,7 @@ func TopK(self Tensor, k int64, opts ...TopKOptions) (values Tensor, indices Ten
 		r1      outTensor
 	}
 	var opt TopKOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTopK) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTopK, "self")
@@ -1245,7 +1245,7 @@ func TopKValues(self Tensor, k int64, values, indices Tensor, opts ...TopKValues
 		indices unsafe.Pointer
 	}
 	var opt TopKValuesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTopKValues) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTopKValues, "self")
@@ -1286,7 +1286,7 @@ func ToSparse(self Tensor, opts ...ToSparseOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ToSparseOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToSparse) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToSparse, "self")
@@ -1323,7 +1323,7 @@ func ToSparseBSC(self Tensor, blocksize []int64, opts ...ToSparseBSCOptions) Ten
 		r0           outTensor
 	}
 	var opt ToSparseBSCOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToSparseBSC) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToSparseBSC, "self")
@@ -1359,7 +1359,7 @@ func ToSparseBSR(self Tensor, blocksize []int64, opts ...ToSparseBSROptions) Ten
 		r0           outTensor
 	}
 	var opt ToSparseBSROptions
-	if len(opts) > 0 {
+	if given(len(opts), opToSparseBSR) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToSparseBSR, "self")
@@ -1393,7 +1393,7 @@ func ToSparseCSC(self Tensor, opts ...ToSparseCSCOptions) Tensor {
 		r0       outTensor
 	}
 	var opt ToSparseCSCOptions
-	if len(opts) > 0 {
+	if given(len(opts), opToSparseCSC) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToSparseCSC, "self")
@@ -1426,7 +1426,7 @@ func ToSparseCSR(self Tensor, opts ...ToSparseCSROptions) Tensor {
 		r0       outTensor
 	}
 	var opt ToSparseCSROptions
-	if len(opts) > 0 {
+	if given(len(opts), opToSparseCSR) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opToSparseCSR, "self")
@@ -1674,7 +1674,7 @@ func Trapezoid(y, x Tensor, opts ...TrapezoidOptions) Tensor {
 		r0    outTensor
 	}
 	var opt TrapezoidOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrapezoid) {
 		opt = opts[0]
 	}
 	blk.y = y.handle(opTrapezoid, "y")
@@ -1707,7 +1707,7 @@ func TrapezoidDx(y Tensor, opts ...TrapezoidDxOptions) Tensor {
 		r0    outTensor
 	}
 	var opt TrapezoidDxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrapezoidDx) {
 		opt = opts[0]
 	}
 	blk.y = y.handle(opTrapezoidDx, "y")
@@ -1740,7 +1740,7 @@ func Trapz(y, x Tensor, opts ...TrapzOptions) Tensor {
 		r0    outTensor
 	}
 	var opt TrapzOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrapz) {
 		opt = opts[0]
 	}
 	blk.y = y.handle(opTrapz, "y")
@@ -1772,7 +1772,7 @@ func TrapzDx(y Tensor, opts ...TrapzDxOptions) Tensor {
 		r0    outTensor
 	}
 	var opt TrapzDxOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrapzDx) {
 		opt = opts[0]
 	}
 	blk.y = y.handle(opTrapzDx, "y")
@@ -1808,7 +1808,7 @@ func TriangularSolve(self, a_ Tensor, opts ...TriangularSolveOptions) (solution 
 		r1            outTensor
 	}
 	var opt TriangularSolveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriangularSolve) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTriangularSolve, "self")
@@ -1854,7 +1854,7 @@ func TriangularSolveX(self, a_, x_, m_ Tensor, opts ...TriangularSolveXOptions) 
 		m_            unsafe.Pointer
 	}
 	var opt TriangularSolveXOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriangularSolveX) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTriangularSolveX, "self")
@@ -1890,7 +1890,7 @@ func Tril(self Tensor, opts ...TrilOptions) Tensor {
 		r0       outTensor
 	}
 	var opt TrilOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTril) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTril, "self")
@@ -1920,7 +1920,7 @@ func Tril_(self Tensor, opts ...TrilOptions) Tensor {
 		diagonal int64
 	}
 	var opt TrilOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTril_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTril_, "self")
@@ -1965,7 +1965,7 @@ func TrilIndices(row, col int64, opts ...TrilIndicesOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TrilIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrilIndices) {
 		opt = opts[0]
 	}
 	blk.row = row
@@ -2005,7 +2005,7 @@ func TrilIndicesOut(row, col int64, out Tensor, opts ...TrilIndicesOutOptions) T
 		out    unsafe.Pointer
 	}
 	var opt TrilIndicesOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrilIndicesOut) {
 		opt = opts[0]
 	}
 	blk.row = row
@@ -2033,7 +2033,7 @@ func TrilOut(self, out Tensor, opts ...TrilOptions) Tensor {
 		out      unsafe.Pointer
 	}
 	var opt TrilOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTrilOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTrilOut, "self")
@@ -2074,7 +2074,7 @@ func TripletMarginLoss(anchor, positive, negative Tensor, opts ...TripletMarginL
 		r0        outTensor
 	}
 	var opt TripletMarginLossOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTripletMarginLoss) {
 		opt = opts[0]
 	}
 	blk.anchor = anchor.handle(opTripletMarginLoss, "anchor")
@@ -2111,7 +2111,7 @@ func Triu(self Tensor, opts ...TriuOptions) Tensor {
 		r0       outTensor
 	}
 	var opt TriuOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriu) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTriu, "self")
@@ -2141,7 +2141,7 @@ func Triu_(self Tensor, opts ...TriuOptions) Tensor {
 		diagonal int64
 	}
 	var opt TriuOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriu_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTriu_, "self")
@@ -2186,7 +2186,7 @@ func TriuIndices(row, col int64, opts ...TriuIndicesOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TriuIndicesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriuIndices) {
 		opt = opts[0]
 	}
 	blk.row = row
@@ -2226,7 +2226,7 @@ func TriuIndicesOut(row, col int64, out Tensor, opts ...TriuIndicesOutOptions) T
 		out    unsafe.Pointer
 	}
 	var opt TriuIndicesOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriuIndicesOut) {
 		opt = opts[0]
 	}
 	blk.row = row
@@ -2254,7 +2254,7 @@ func TriuOut(self, out Tensor, opts ...TriuOptions) Tensor {
 		out      unsafe.Pointer
 	}
 	var opt TriuOptions
-	if len(opts) > 0 {
+	if given(len(opts), opTriuOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opTriuOut, "self")

@@ -27,7 +27,7 @@ func Unbind(self Tensor, opts ...UnbindOptions) []Tensor {
 		r0    outTensors
 	}
 	var opt UnbindOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnbind) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnbind, "self")
@@ -60,7 +60,7 @@ func UnbindCopy(self Tensor, opts ...UnbindCopyOptions) []Tensor {
 		r0    outTensors
 	}
 	var opt UnbindCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnbindCopy) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnbindCopy, "self")
@@ -84,7 +84,7 @@ func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOptions) {
 		outLen int64
 	}
 	var opt UnbindCopyOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnbindCopyOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnbindCopyOut, "self")
@@ -300,7 +300,7 @@ func Uniform(self Tensor, opts ...UniformOptions) Tensor {
 		r0        outTensor
 	}
 	var opt UniformOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniform) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniform, "self")
@@ -330,7 +330,7 @@ func Uniform_(self Tensor, opts ...UniformOptions) Tensor {
 		generator unsafe.Pointer
 	}
 	var opt UniformOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniform_) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniform_, "self")
@@ -364,7 +364,7 @@ func UniformOut(self, out Tensor, opts ...UniformOptions) Tensor {
 		out       unsafe.Pointer
 	}
 	var opt UniformOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniformOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniformOut, "self")
@@ -404,7 +404,7 @@ func UniqueConsecutive(self Tensor, opts ...UniqueConsecutiveOptions) (Tensor, T
 		r2            outTensor
 	}
 	var opt UniqueConsecutiveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniqueConsecutive) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniqueConsecutive, "self")
@@ -436,7 +436,7 @@ func UniqueConsecutiveOut(self, out0, out1, out2 Tensor, opts ...UniqueConsecuti
 		out2          unsafe.Pointer
 	}
 	var opt UniqueConsecutiveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniqueConsecutiveOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniqueConsecutiveOut, "self")
@@ -477,7 +477,7 @@ func UniqueDim(self Tensor, dim int64, opts ...UniqueDimOptions) (Tensor, Tensor
 		r2            outTensor
 	}
 	var opt UniqueDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniqueDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniqueDim, "self")
@@ -512,7 +512,7 @@ func UniqueDimConsecutive(self Tensor, dim int64, opts ...UniqueDimConsecutiveOp
 		r2            outTensor
 	}
 	var opt UniqueDimConsecutiveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniqueDimConsecutive) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniqueDimConsecutive, "self")
@@ -542,7 +542,7 @@ func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, op
 		out2          unsafe.Pointer
 	}
 	var opt UniqueDimConsecutiveOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniqueDimConsecutiveOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniqueDimConsecutiveOut, "self")
@@ -579,7 +579,7 @@ func UniqueDimOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...Uniqu
 		out2          unsafe.Pointer
 	}
 	var opt UniqueDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUniqueDimOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUniqueDimOut, "self")
@@ -618,7 +618,7 @@ func UnsafeChunk(self Tensor, chunks int64, opts ...UnsafeChunkOptions) []Tensor
 		r0     outTensors
 	}
 	var opt UnsafeChunkOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnsafeChunk) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnsafeChunk, "self")
@@ -654,7 +654,7 @@ func UnsafeSplit(self Tensor, splitSize int64, opts ...UnsafeSplitOptions) []Ten
 		r0        outTensors
 	}
 	var opt UnsafeSplitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnsafeSplit) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnsafeSplit, "self")
@@ -686,7 +686,7 @@ func UnsafeSplitOut(self Tensor, splitSize int64, out []Tensor, opts ...UnsafeSp
 		outLen    int64
 	}
 	var opt UnsafeSplitOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnsafeSplitOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnsafeSplitOut, "self")
@@ -717,7 +717,7 @@ func UnsafeSplitWithSizes(self Tensor, splitSizes []int64, opts ...UnsafeSplitWi
 		r0            outTensors
 	}
 	var opt UnsafeSplitWithSizesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnsafeSplitWithSizes) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnsafeSplitWithSizes, "self")
@@ -748,7 +748,7 @@ func UnsafeSplitWithSizesOut(self Tensor, splitSizes []int64, out []Tensor, opts
 		outLen        int64
 	}
 	var opt UnsafeSplitWithSizesOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUnsafeSplitWithSizesOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUnsafeSplitWithSizesOut, "self")
@@ -875,7 +875,7 @@ func UpsampleBicubic2d(self Tensor, outputSize []int64, alignCorners bool, opts 
 		r0            outTensor
 	}
 	var opt UpsampleBicubic2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBicubic2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleBicubic2d, "self")
@@ -912,7 +912,7 @@ func UpsampleBicubic2dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 		r0            outTensor
 	}
 	var opt UpsampleBicubic2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBicubic2dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleBicubic2dBackward, "grad_output")
@@ -952,7 +952,7 @@ func UpsampleBicubic2dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleBicubic2dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBicubic2dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleBicubic2dBackwardGradInput, "grad_output")
@@ -986,7 +986,7 @@ func UpsampleBicubic2dOut(self Tensor, outputSize []int64, alignCorners bool, ou
 		out           unsafe.Pointer
 	}
 	var opt UpsampleBicubic2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBicubic2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleBicubic2dOut, "self")
@@ -1047,7 +1047,7 @@ func UpsampleBilinear2d(self Tensor, outputSize []int64, alignCorners bool, opts
 		r0            outTensor
 	}
 	var opt UpsampleBilinear2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBilinear2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleBilinear2d, "self")
@@ -1084,7 +1084,7 @@ func UpsampleBilinear2dBackward(gradOutput Tensor, outputSize, inputSize []int64
 		r0            outTensor
 	}
 	var opt UpsampleBilinear2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBilinear2dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleBilinear2dBackward, "grad_output")
@@ -1124,7 +1124,7 @@ func UpsampleBilinear2dBackwardGradInput(gradOutput Tensor, outputSize, inputSiz
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleBilinear2dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBilinear2dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleBilinear2dBackwardGradInput, "grad_output")
@@ -1158,7 +1158,7 @@ func UpsampleBilinear2dOut(self Tensor, outputSize []int64, alignCorners bool, o
 		out           unsafe.Pointer
 	}
 	var opt UpsampleBilinear2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleBilinear2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleBilinear2dOut, "self")
@@ -1244,7 +1244,7 @@ func UpsampleLinear1d(self Tensor, outputSize []int64, alignCorners bool, opts .
 		r0            outTensor
 	}
 	var opt UpsampleLinear1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleLinear1d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleLinear1d, "self")
@@ -1278,7 +1278,7 @@ func UpsampleLinear1dBackward(gradOutput Tensor, outputSize, inputSize []int64, 
 		r0            outTensor
 	}
 	var opt UpsampleLinear1dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleLinear1dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleLinear1dBackward, "grad_output")
@@ -1315,7 +1315,7 @@ func UpsampleLinear1dBackwardGradInput(gradOutput Tensor, outputSize, inputSize 
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleLinear1dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleLinear1dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleLinear1dBackwardGradInput, "grad_output")
@@ -1347,7 +1347,7 @@ func UpsampleLinear1dOut(self Tensor, outputSize []int64, alignCorners bool, out
 		out           unsafe.Pointer
 	}
 	var opt UpsampleLinear1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleLinear1dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleLinear1dOut, "self")
@@ -1404,7 +1404,7 @@ func UpsampleNearest1d(self Tensor, outputSize []int64, opts ...UpsampleNearest1
 		r0            outTensor
 	}
 	var opt UpsampleNearest1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest1d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleNearest1d, "self")
@@ -1436,7 +1436,7 @@ func UpsampleNearest1dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 		r0            outTensor
 	}
 	var opt UpsampleNearest1dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest1dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleNearest1dBackward, "grad_output")
@@ -1471,7 +1471,7 @@ func UpsampleNearest1dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleNearest1dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest1dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleNearest1dBackwardGradInput, "grad_output")
@@ -1501,7 +1501,7 @@ func UpsampleNearest1dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 		out           unsafe.Pointer
 	}
 	var opt UpsampleNearest1dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest1dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleNearest1dOut, "self")
@@ -1557,7 +1557,7 @@ func UpsampleNearest2d(self Tensor, outputSize []int64, opts ...UpsampleNearest2
 		r0            outTensor
 	}
 	var opt UpsampleNearest2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest2d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleNearest2d, "self")
@@ -1592,7 +1592,7 @@ func UpsampleNearest2dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 		r0            outTensor
 	}
 	var opt UpsampleNearest2dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest2dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleNearest2dBackward, "grad_output")
@@ -1630,7 +1630,7 @@ func UpsampleNearest2dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleNearest2dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest2dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleNearest2dBackwardGradInput, "grad_output")
@@ -1662,7 +1662,7 @@ func UpsampleNearest2dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 		out           unsafe.Pointer
 	}
 	var opt UpsampleNearest2dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest2dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleNearest2dOut, "self")
@@ -1747,7 +1747,7 @@ func UpsampleNearest3d(self Tensor, outputSize []int64, opts ...UpsampleNearest3
 		r0            outTensor
 	}
 	var opt UpsampleNearest3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleNearest3d, "self")
@@ -1785,7 +1785,7 @@ func UpsampleNearest3dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 		r0            outTensor
 	}
 	var opt UpsampleNearest3dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest3dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleNearest3dBackward, "grad_output")
@@ -1826,7 +1826,7 @@ func UpsampleNearest3dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleNearest3dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest3dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleNearest3dBackwardGradInput, "grad_output")
@@ -1860,7 +1860,7 @@ func UpsampleNearest3dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 		out           unsafe.Pointer
 	}
 	var opt UpsampleNearest3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleNearest3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleNearest3dOut, "self")
@@ -1921,7 +1921,7 @@ func UpsampleTrilinear3d(self Tensor, outputSize []int64, alignCorners bool, opt
 		r0            outTensor
 	}
 	var opt UpsampleTrilinear3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleTrilinear3d) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleTrilinear3d, "self")
@@ -1961,7 +1961,7 @@ func UpsampleTrilinear3dBackward(gradOutput Tensor, outputSize, inputSize []int6
 		r0            outTensor
 	}
 	var opt UpsampleTrilinear3dBackwardOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleTrilinear3dBackward) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleTrilinear3dBackward, "grad_output")
@@ -2004,7 +2004,7 @@ func UpsampleTrilinear3dBackwardGradInput(gradOutput Tensor, outputSize, inputSi
 		gradInput     unsafe.Pointer
 	}
 	var opt UpsampleTrilinear3dBackwardGradInputOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleTrilinear3dBackwardGradInput) {
 		opt = opts[0]
 	}
 	blk.gradOutput = gradOutput.handle(opUpsampleTrilinear3dBackwardGradInput, "grad_output")
@@ -2040,7 +2040,7 @@ func UpsampleTrilinear3dOut(self Tensor, outputSize []int64, alignCorners bool, 
 		out           unsafe.Pointer
 	}
 	var opt UpsampleTrilinear3dOptions
-	if len(opts) > 0 {
+	if given(len(opts), opUpsampleTrilinear3dOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opUpsampleTrilinear3dOut, "self")

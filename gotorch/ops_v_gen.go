@@ -117,7 +117,7 @@ func Vander(x Tensor, opts ...VanderOptions) Tensor {
 		r0         outTensor
 	}
 	var opt VanderOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVander) {
 		opt = opts[0]
 	}
 	blk.x = x.handle(opVander, "x")
@@ -147,7 +147,7 @@ func Var(self Tensor, opts ...VarOptions) Tensor {
 		r0       outTensor
 	}
 	var opt VarOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVar) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVar, "self")
@@ -186,7 +186,7 @@ func VarCorrection(self Tensor, opts ...VarCorrectionOptions) Tensor {
 		r0         outTensor
 	}
 	var opt VarCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarCorrection) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarCorrection, "self")
@@ -222,7 +222,7 @@ func VarCorrectionOut(self, out Tensor, opts ...VarCorrectionOptions) Tensor {
 		out        unsafe.Pointer
 	}
 	var opt VarCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarCorrectionOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarCorrectionOut, "self")
@@ -259,7 +259,7 @@ func VarDim(self Tensor, dim []int64, opts ...VarDimOptions) Tensor {
 		r0       outTensor
 	}
 	var opt VarDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarDim, "self")
@@ -316,7 +316,7 @@ func VarMean(self Tensor, opts ...VarMeanOptions) (Tensor, Tensor) {
 		r1       outTensor
 	}
 	var opt VarMeanOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarMean) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarMean, "self")
@@ -350,7 +350,7 @@ func VarMeanCorrection(self Tensor, opts ...VarMeanCorrectionOptions) (Tensor, T
 		r1         outTensor
 	}
 	var opt VarMeanCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarMeanCorrection) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarMeanCorrection, "self")
@@ -382,7 +382,7 @@ func VarMeanCorrectionOut(self, out0, out1 Tensor, opts ...VarMeanCorrectionOpti
 		out1       unsafe.Pointer
 	}
 	var opt VarMeanCorrectionOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarMeanCorrectionOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarMeanCorrectionOut, "self")
@@ -421,7 +421,7 @@ func VarMeanDim(self Tensor, dim []int64, opts ...VarMeanDimOptions) (Tensor, Te
 		r1       outTensor
 	}
 	var opt VarMeanDimOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarMeanDim) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarMeanDim, "self")
@@ -458,7 +458,7 @@ func VarOut(self Tensor, dim []int64, out Tensor, opts ...VarOutOptions) Tensor 
 		out      unsafe.Pointer
 	}
 	var opt VarOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opVarOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opVarOut, "self")

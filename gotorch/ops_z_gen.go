@@ -82,7 +82,7 @@ func Zeros(size []int64, opts ...TensorOptions) Tensor {
 		r0           outTensor
 	}
 	var opt TensorOptions
-	if len(opts) > 0 {
+	if given(len(opts), opZeros) {
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -124,7 +124,7 @@ func ZerosLike(self Tensor, opts ...ZerosLikeOptions) Tensor {
 		r0           outTensor
 	}
 	var opt ZerosLikeOptions
-	if len(opts) > 0 {
+	if given(len(opts), opZerosLike) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opZerosLike, "self")
@@ -160,7 +160,7 @@ func ZerosLikeOut(self, out Tensor, opts ...ZerosLikeOutOptions) Tensor {
 		out          unsafe.Pointer
 	}
 	var opt ZerosLikeOutOptions
-	if len(opts) > 0 {
+	if given(len(opts), opZerosLikeOut) {
 		opt = opts[0]
 	}
 	blk.self = self.handle(opZerosLikeOut, "self")

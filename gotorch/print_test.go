@@ -354,7 +354,7 @@ func TestPrintWhatPyTorchCannot(t *testing.T) {
 	if got, want := bits.String(), "tensor(..., size=(3,), dtype=torch.bits8)"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	float4 := gotorch.FromRaw([]byte{5}, gotorch.Float4E2M1FNx2)
+	float4 := gotorch.FromRaw([]byte{5}, gotorch.Float4E2M1FNx2, []int64{}...)
 	if got, want := float4.String(), "tensor(5., dtype=torch.float4_e2m1fn_x2)"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -1,6 +1,7 @@
 package gotorch
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"unsafe"
@@ -72,12 +73,17 @@ func convertScalar(s Scalar) (c cScalar, ok bool) {
 		}
 		return cScalar{kind: scalarInt, a: v.Uint()}, true
 	case reflect.Float32, reflect.Float64:
-		return cScalar{kind: scalarFloat, a: math.Float64bits(v.Float())}, true
+		return floatScalar(v.Float()), true
 	case reflect.Complex64, reflect.Complex128:
-		z := v.Complex()
-		return cScalar{scalarComplex, math.Float64bits(real(z)), math.Float64bits(imag(z))}, true
+		return complexScalar(v.Complex()), true
 	}
 	return cScalar{}, false
+}
+
+func floatScalar(x float64) cScalar { return cScalar{kind: scalarFloat, a: math.Float64bits(x)} }
+
+func complexScalar(z complex128) cScalar {
+	return cScalar{scalarComplex, math.Float64bits(real(z)), math.Float64bits(imag(z))}
 }
 
 //go:noinline
@@ -103,4 +109,89 @@ func (c cScalar) value() Scalar {
 		return complex(math.Float64frombits(c.a), math.Float64frombits(c.b))
 	}
 	return nil
+}
+
+// misfit is why a Go type cannot hold a number.
+type misfit int
+
+const (
+	itFits misfit = iota
+	overflow
+	imaginary
+)
+
+// into stores the number in a variable of a Go number or bool. Where the variable cannot hold it, it
+// says why and stores nothing: fractions may be lost, but no number becomes another one.
+func (c cScalar) into(v reflect.Value) misfit {
+	var re, im float64
+	isInt := false
+	switch c.kind {
+	case scalarFloat:
+		re = math.Float64frombits(c.a)
+	case scalarComplex:
+		re, im = math.Float64frombits(c.a), math.Float64frombits(c.b)
+	case scalarUint:
+		re, isInt = float64(c.a), true
+	default:
+		re, isInt = float64(int64(c.a)), true
+	}
+	kind := v.Kind()
+	if im != 0 && kind != reflect.Complex64 && kind != reflect.Complex128 && kind != reflect.Bool {
+		return imaginary
+	}
+	switch kind {
+	case reflect.Bool:
+		v.SetBool(re != 0 || im != 0) // also of NaN
+	case reflect.Complex64, reflect.Complex128:
+		if v.OverflowComplex(complex(re, im)) {
+			return overflow
+		}
+		v.SetComplex(complex(re, im))
+	case reflect.Float32, reflect.Float64:
+		if v.OverflowFloat(re) {
+			return overflow
+		}
+		v.SetFloat(re)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		n := c.a
+		if !isInt {
+			if !(re >= 0 && re < math.Ldexp(1, v.Type().Bits())) { // NaN is neither
+				return overflow
+			}
+			n = uint64(re)
+		} else if c.kind != scalarUint && int64(n) < 0 {
+			return overflow
+		}
+		if v.OverflowUint(n) {
+			return overflow
+		}
+		v.SetUint(n)
+	default:
+		n := int64(c.a)
+		if !isInt {
+			if end := math.Ldexp(1, v.Type().Bits()-1); !(re >= -end && re < end) {
+				return overflow
+			}
+			n = int64(re)
+		} else if c.kind == scalarUint && n < 0 {
+			return overflow // above the largest int64
+		}
+		if v.OverflowInt(n) {
+			return overflow
+		}
+		v.SetInt(n)
+	}
+	return itFits
+}
+
+// mustBe is into for what must be held. It panics with a RuntimeError, or with a TypeError for an
+// imaginary part that gets lost.
+func (c cScalar) mustBe(op string, v reflect.Value) {
+	switch c.into(v) {
+	case imaginary:
+		panic(newError(op, TypeError, fmt.Sprintf("%v has an imaginary part, which %s cannot hold", c.value(), v.Type())))
+	case overflow:
+		panic(newError(op, RuntimeError, fmt.Sprintf(
+			"value cannot be converted to type %s without overflow: it is %v; take a type that holds it", v.Type(), c.value())))
+	}
 }

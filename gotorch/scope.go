@@ -14,13 +14,19 @@ import "C"
 import (
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
-// ScopeHandle is what a function run by [Scope] gets. It is only valid until the function returns,
-// and only in its goroutine.
+// ScopeHandle is what a function run by [Scope] gets. It is only valid until the function returns.
 type ScopeHandle struct {
+	scope atomic.Pointer[openScope] // nil once the function has returned
+}
+
+// openScope is the state of a scope. It serves one scope after the other; a handle belongs to one.
+type openScope struct {
 	// Slabs with this scope's handles: the current one, from start on; and full ones before it,
 	// the first of them from fullStart on.
 	slab      *slab
@@ -28,13 +34,17 @@ type ScopeHandle struct {
 	full      []*slab
 	fullStart int
 
-	own  []ownWord         // big tensors, those with a graph, and those that an inner scope kept
-	kept []*unsafe.Pointer // words to be spared
+	own      []ownWord               // big tensors, those with a graph, and those that an inner scope kept
+	ownIndex map[*unsafe.Pointer]int // where in own, made when leave has many to look up
 
-	ownIndex map[*unsafe.Pointer]ownWord // of own, made when leave has many to look up
+	handle *ScopeHandle // until the function returns
 
-	outer  *ScopeHandle
-	active bool
+	mutex sync.Mutex        // for Keep, and to end what it may do
+	kept  []*unsafe.Pointer // words to be spared
+
+	outer   *openScope
+	thread  *osThread
+	handles []ScopeHandle // for this and later scopes: made together, each given out once
 }
 
 // ownWord is a word with a handle. home is the slab that it is part of; nil if it stands alone.
@@ -47,11 +57,15 @@ type ownWord struct {
 // that were given to [ScopeHandle.Keep]. It frees them also when fn panics. Using a freed tensor
 // panics with a ValueError.
 //
-// R may be a Tensor, or slices, arrays, maps, structs and pointers with tensors in them.
+// R may be a Tensor, or slices, arrays, maps, structs, interfaces and pointers with tensors in them.
+// Scope does not look into functions and channels, nor into structs that several goroutines may be
+// using: those with a field that is a channel, or can be locked, or is of package sync or sync/atomic.
+// Tensors that are only there need Keep, or they are freed.
 //
 // Scopes nest: what an inner scope keeps belongs to the outer one. A scope is a matter of one
 // goroutine, which is locked to its OS thread meanwhile: what other goroutines make, also those that
-// fn starts, is left to the collector.
+// fn starts, is left to the collector. fn should not wait for long, because only so many goroutines may
+// be inside at a time: see docs/memory.md.
 //
 //	y := gotorch.Scope(func(s *gotorch.ScopeHandle) gotorch.Tensor {
 //		h := x.MM(w1).ReLU()
@@ -60,12 +74,13 @@ type ownWord struct {
 func Scope[R any](fn func(s *ScopeHandle) R) R {
 	s := enterScope()
 	defer s.leave()
-	result := fn(s)
+	result := fn(s.handle)
+	s.end()
 	switch r := any(result).(type) {
 	case Tensor:
 		s.keep(r.T)
 	case []Tensor:
-		s.Keep(r...)
+		s.keepAll(r)
 	default:
 		s.keepWithin(result)
 	}
@@ -76,35 +91,59 @@ func Scope[R any](fn func(s *ScopeHandle) R) R {
 func Scope0(fn func(s *ScopeHandle)) {
 	s := enterScope()
 	defer s.leave()
-	fn(s)
+	fn(s.handle)
 }
 
 // Unscoped runs fn as if no scope were around it: what fn makes is left to the collector. It is for
 // state that is first made while a caller's scope is open and outlives it, such as a cache or an
 // optimiser's averages.
 func Unscoped(fn func()) {
-	runtime.LockOSThread()
-	outer := (*ScopeHandle)(C.cgotorch_scope_enter(0))
+	thread := lockThread()
+	outer := (*openScope)(C.cgotorch_scope_enter(0))
 	defer func() {
 		C.cgotorch_scope_leave(outer.asInt(), nil, 0)
-		runtime.UnlockOSThread()
+		unlockThread(thread)
 	}()
 	fn()
 }
 
 // Keep spares tensors from being freed at the end of the scope. They belong to the outer scope then,
-// or to the collector where there is none. Tensors from elsewhere are left as they are.
+// or to the collector where there is none. Tensors from elsewhere are left as they are. It panics with
+// a ValueError if the function that s was given to has returned.
 func (s *ScopeHandle) Keep(tensors ...Tensor) {
-	if !s.active {
-		panic(newError("Keep", ValueError, "the scope has ended"))
+	if open := s.scope.Load(); open != nil {
+		open.mutex.Lock()
+		valid := s.scope.Load() == open // it may serve another scope by now
+		if valid {
+			open.keepAll(tensors)
+		}
+		open.mutex.Unlock()
+		if valid {
+			return
+		}
 	}
+	panic(newError("Keep", ValueError, "the scope has ended"))
+}
+
+// end makes the handle invalid.
+func (s *openScope) end() {
+	if s.handle == nil {
+		return
+	}
+	s.mutex.Lock()
+	s.handle.scope.Store(nil)
+	s.handle = nil
+	s.mutex.Unlock()
+}
+
+func (s *openScope) keepAll(tensors []Tensor) {
 	for _, t := range tensors {
 		s.keep(t.T)
 	}
 }
 
-func (s *ScopeHandle) keep(p *unsafe.Pointer) {
-	if p != nil && *p != nil {
+func (s *openScope) keep(p *unsafe.Pointer) {
+	if p != nil && atomic.LoadPointer(p) != nil {
 		s.kept = append(s.kept, p)
 	}
 }
@@ -113,42 +152,52 @@ func (s *ScopeHandle) keep(p *unsafe.Pointer) {
 // never given back: there are as many as scopes were in use at one time.
 var idleScopes struct {
 	mutex  sync.Mutex
-	scopes []*ScopeHandle
+	scopes []*openScope
 	pinner runtime.Pinner
 }
 
 // scopeSlabs are slabs with room that have no finaliser yet.
 var scopeSlabs sync.Pool
 
-func enterScope() *ScopeHandle {
-	var s *ScopeHandle
+func enterScope() *openScope {
+	thread := lockThread()
+	var s *openScope
 	idle := &idleScopes
 	idle.mutex.Lock()
 	if n := len(idle.scopes); n > 0 {
 		s = idle.scopes[n-1]
 		idle.scopes = idle.scopes[:n-1]
 	} else {
-		s = new(ScopeHandle)
+		s = new(openScope)
 		idle.pinner.Pin(s)
 	}
 	idle.mutex.Unlock()
 
-	runtime.LockOSThread()
-	s.outer = (*ScopeHandle)(C.cgotorch_scope_enter(s.asInt()))
+	s.thread = thread
+	s.outer = (*openScope)(C.cgotorch_scope_enter(s.asInt()))
 	s.slab, _ = scopeSlabs.Get().(*slab)
 	if s.slab == nil {
 		s.slab = new(slab)
 	}
 	s.start = s.slab.used
-	s.active = true
+	s.newHandle()
 	return s
 }
 
+// newHandle gives s a handle that no other scope had or will have.
+func (s *openScope) newHandle() {
+	if len(s.handles) == 0 {
+		s.handles = make([]ScopeHandle, 64)
+	}
+	s.handle, s.handles = &s.handles[0], s.handles[1:]
+	s.handle.scope.Store(s)
+}
+
 // asInt returns s as the C library keeps it.
-func (s *ScopeHandle) asInt() C.int64_t { return C.int64_t(uintptr(unsafe.Pointer(s))) }
+func (s *openScope) asInt() C.int64_t { return C.int64_t(uintptr(unsafe.Pointer(s))) }
 
 // add takes over a handle that was made inside.
-func (s *ScopeHandle) add(h uintptr, meta int64) Tensor {
+func (s *openScope) add(h uintptr, meta int64) Tensor {
 	if meta&metaOwn != 0 {
 		p := newWord(h)
 		s.own = append(s.own, ownWord{p, nil})
@@ -160,7 +209,7 @@ func (s *ScopeHandle) add(h uintptr, meta int64) Tensor {
 	return Tensor{s.slab.add(h)}
 }
 
-func (s *ScopeHandle) grow() {
+func (s *openScope) grow() {
 	if len(s.full) == 0 {
 		s.fullStart = s.start
 	}
@@ -170,16 +219,16 @@ func (s *ScopeHandle) grow() {
 }
 
 // leave frees what was made inside and is not kept.
-func (s *ScopeHandle) leave() {
-	s.active = false
-	hs := s.slab.handles[s.start:s.slab.used]
+func (s *openScope) leave() {
+	s.end()
 	if len(s.full)+len(s.own)+len(s.kept) > 0 {
 		s.leaveSlow()
 	} else {
+		hs := s.slab.handles[s.start:s.slab.used]
 		C.cgotorch_scope_leave(s.outer.asInt(), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(hs))), C.int64_t(len(hs)))
 		clear(hs)
 	}
-	runtime.UnlockOSThread()
+	unlockThread(s.thread)
 
 	if s.slab.used < slabSize {
 		scopeSlabs.Put(s.slab)
@@ -191,87 +240,80 @@ func (s *ScopeHandle) leave() {
 	idle.mutex.Unlock()
 }
 
-func (s *ScopeHandle) leaveSlow() {
-	// The kept ones are hidden while the rest is freed.
-	kept := make([]unsafe.Pointer, len(s.kept))
-	for i, p := range s.kept {
-		kept[i], *p = *p, nil // nil from the second time on, when kept twice
+// leaveSlow is leave where not all of the handles lie in one row. Only words that die are written to:
+// others may be in use by other goroutines.
+func (s *openScope) leaveSlow() {
+	for _, p := range s.kept {
+		if w, mine := s.take(p); mine {
+			s.handOver(w)
+		}
 	}
+	dead := make([]unsafe.Pointer, 0, slabSize)
 	start := s.fullStart
 	for _, full := range s.full {
-		freeHandles(full.handles[start:])
+		dead = full.takeRest(dead, start)
 		start = 0
 	}
-	own := make([]unsafe.Pointer, len(s.own))
-	for i, w := range s.own {
-		if own[i] = *w.word; own[i] != nil {
+	dead = s.slab.takeRest(dead, s.start)
+	for _, w := range s.own {
+		if w.word != nil && *w.word != nil {
+			dead = append(dead, *w.word)
 			*w.word = nil
 			forget(w.word)
 		}
 	}
-	freeHandles(own)
-	hs := s.slab.handles[s.start:s.slab.used]
-	C.cgotorch_scope_leave(s.outer.asInt(), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(hs))), C.int64_t(len(hs)))
-
-	start = s.fullStart
-	for _, full := range s.full {
-		clear(full.handles[start:])
-		start = 0
-	}
-	clear(hs)
-
-	for i, p := range s.kept {
-		if kept[i] == nil {
-			continue
-		}
-		*p = kept[i]
-		if w, mine := s.find(p); mine {
-			s.handOver(w)
-		}
-	}
+	C.cgotorch_scope_leave(s.outer.asInt(), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(dead))), C.int64_t(len(dead)))
 	clear(s.full)
 	clear(s.own)
 	clear(s.kept)
 	s.full, s.own, s.kept, s.ownIndex = s.full[:0], s.own[:0], s.kept[:0], nil
 }
 
+// take reports whether p is a word that this scope is to free; from then on it is not.
+func (s *openScope) take(p *unsafe.Pointer) (w ownWord, mine bool) {
+	if home := s.slabOf(p); home != nil {
+		return ownWord{p, home}, home.spare(p)
+	}
+	at := s.findOwn(p)
+	if at < 0 {
+		return ownWord{}, false
+	}
+	w = s.own[at]
+	s.own[at] = ownWord{}
+	return w, true
+}
+
+// findOwn returns where p is in s.own; -1 if it is not.
+func (s *openScope) findOwn(p *unsafe.Pointer) int {
+	if s.ownIndex == nil && len(s.own)*len(s.kept) > 1000 {
+		s.ownIndex = make(map[*unsafe.Pointer]int, len(s.own))
+		for i, w := range s.own {
+			s.ownIndex[w.word] = i
+		}
+	}
+	if s.ownIndex != nil {
+		if at, found := s.ownIndex[p]; found && s.own[at].word == p {
+			return at
+		}
+		return -1
+	}
+	return slices.IndexFunc(s.own, func(w ownWord) bool { return w.word == p })
+}
+
 // handOver gives a kept word of this scope to the outer scope or the collector.
-func (s *ScopeHandle) handOver(w ownWord) {
+func (s *openScope) handOver(w ownWord) {
 	switch {
 	case s.outer != nil:
 		s.outer.own = append(s.outer.own, w)
 	case w.home == nil:
 		SetTensorFinalizer(w.word)
-	case !w.home.watched:
+	default:
 		w.home.watch()
 	}
 }
 
-// find reports whether p is a word that this scope is to free.
-func (s *ScopeHandle) find(p *unsafe.Pointer) (w ownWord, mine bool) {
-	if home := s.slabOf(p); home != nil {
-		return ownWord{p, home}, true
-	}
-	if s.ownIndex == nil && len(s.own)*len(s.kept) > 1000 {
-		s.ownIndex = make(map[*unsafe.Pointer]ownWord, len(s.own))
-		for _, w := range s.own {
-			s.ownIndex[w.word] = w
-		}
-	}
-	if s.ownIndex != nil {
-		w, mine = s.ownIndex[p]
-		return w, mine
-	}
-	for _, w := range s.own {
-		if w.word == p {
-			return w, true
-		}
-	}
-	return ownWord{}, false
-}
-
 // slabOf returns the slab in which p is a word that this scope has given out.
-func (s *ScopeHandle) slabOf(p *unsafe.Pointer) *slab {
+func (s *openScope) slabOf(p *unsafe.Pointer) *slab {
 	within := func(b *slab, from int) bool {
 		at := uintptr(unsafe.Pointer(p))
 		first := uintptr(unsafe.Pointer(&b.handles[0]))
@@ -290,54 +332,107 @@ func (s *ScopeHandle) slabOf(p *unsafe.Pointer) *slab {
 	return nil
 }
 
+// Tensors in results -------------------------------------------------------------------------------
+
 // keepWithin keeps the tensors that are anywhere in v.
-func (s *ScopeHandle) keepWithin(v any) {
-	if v != nil {
-		s.keepValue(reflect.ValueOf(v), make(map[uintptr]bool))
+func (s *openScope) keepWithin(v any) {
+	if v == nil {
+		return
+	}
+	// A list of what is still to be looked at, and no recursion: a linked list may be long.
+	w := walk{todo: []reflect.Value{reflect.ValueOf(v)}}
+	for len(w.todo) > 0 {
+		last := len(w.todo) - 1
+		v := w.todo[last]
+		w.todo = w.todo[:last]
+		if v.Type() == tensorType {
+			// Reads unexported fields too, which Interface would refuse.
+			s.keep((*unsafe.Pointer)(v.Field(0).UnsafePointer()))
+		} else {
+			w.into(v)
+		}
 	}
 }
 
-var tensorType = reflect.TypeFor[Tensor]()
+type walk struct {
+	todo []reflect.Value
+	seen map[visited]bool
+}
 
-func (s *ScopeHandle) keepValue(v reflect.Value, seen map[uintptr]bool) {
-	if !holdsTensors(v.Type()) {
-		return
-	}
-	if v.Type() == tensorType {
-		// Reads unexported fields too, which Interface would refuse.
-		s.keep((*unsafe.Pointer)(v.Field(0).UnsafePointer()))
-		return
-	}
+// visited is a pointer, slice or map. A struct and its first field have the same address.
+type visited struct {
+	at  uintptr
+	len int
+	of  reflect.Type
+}
+
+// into puts what is directly in v on the list.
+func (w *walk) into(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() || seen[v.Pointer()] {
-			return
+		if !v.IsNil() && w.first(v, 1) {
+			w.add(v.Elem())
 		}
-		seen[v.Pointer()] = true
-		s.keepValue(v.Elem(), seen)
 	case reflect.Interface:
 		if !v.IsNil() {
-			s.keepValue(v.Elem(), seen)
+			w.add(v.Elem())
 		}
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			s.keepValue(v.Index(i), seen)
+	case reflect.Slice:
+		if !v.IsNil() && w.first(v, v.Len()) {
+			w.elements(v)
 		}
+	case reflect.Array:
+		w.elements(v)
 	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			s.keepValue(it.Key(), seen)
-			s.keepValue(it.Value(), seen)
+		if !v.IsNil() && w.first(v, 1) {
+			for it := v.MapRange(); it.Next(); {
+				w.add(it.Key())
+				w.add(it.Value())
+			}
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			s.keepValue(v.Field(i), seen)
+			w.add(v.Field(i))
 		}
 	}
 }
+
+func (w *walk) elements(v reflect.Value) {
+	if holdsTensors(v.Type().Elem()) {
+		for i := range v.Len() {
+			w.add(v.Index(i))
+		}
+	}
+}
+
+func (w *walk) add(v reflect.Value) {
+	if holdsTensors(v.Type()) {
+		w.todo = append(w.todo, v)
+	}
+}
+
+// first reports whether v, of so many elements, is met for the first time.
+func (w *walk) first(v reflect.Value, n int) bool {
+	if w.seen == nil {
+		w.seen = map[visited]bool{}
+	}
+	at := visited{v.Pointer(), n, v.Type()}
+	if w.seen[at] {
+		return false
+	}
+	w.seen[at] = true
+	return true
+}
+
+var (
+	tensorType = reflect.TypeFor[Tensor]()
+	lockerType = reflect.TypeFor[sync.Locker]()
+)
 
 // tensorHolders remembers, for each type, whether a value of it can hold tensors.
 var tensorHolders sync.Map
 
+// holdsTensors reports whether there can be tensors in a value of type t, where Scope looks for them.
 func holdsTensors(t reflect.Type) bool {
 	if holds, ok := tensorHolders.Load(t); ok {
 		return holds.(bool)
@@ -363,6 +458,9 @@ func searchTensors(t reflect.Type, seen map[reflect.Type]bool) bool {
 	case reflect.Map:
 		return searchTensors(t.Key(), seen) || searchTensors(t.Elem(), seen)
 	case reflect.Struct:
+		if forGoroutines(t) {
+			return false
+		}
 		for i := range t.NumField() {
 			if searchTensors(t.Field(i).Type, seen) {
 				return true
@@ -370,4 +468,22 @@ func searchTensors(t reflect.Type, seen map[reflect.Type]bool) bool {
 		}
 	}
 	return false
+}
+
+// forGoroutines reports whether several goroutines may be using a struct of type t, so that none may
+// look into it without knowing its rules.
+func forGoroutines(t reflect.Type) bool {
+	for i := range t.NumField() {
+		f := t.Field(i).Type
+		if f.Kind() == reflect.Chan || reflect.PointerTo(f).Implements(lockerType) || f == lockerType {
+			return true
+		}
+		for f.Kind() == reflect.Pointer || f.Kind() == reflect.Array || f.Kind() == reflect.Slice {
+			f = f.Elem()
+		}
+		if pkg := f.PkgPath(); pkg == "sync" || pkg == "sync/atomic" {
+			return true
+		}
+	}
+	return reflect.PointerTo(t).Implements(lockerType)
 }

@@ -3,7 +3,9 @@ package gotorch_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"gotorch.dev/gotorch"
@@ -274,4 +276,215 @@ func TestScopesInManyGoroutines(t *testing.T) {
 	wait.Wait()
 	returnsTo(t, before)
 	runtime.KeepAlive(a)
+}
+
+func TestScopesLeaveOthersTensorsAlone(t *testing.T) {
+	// What a scope returns or keeps and did not make is in use by other goroutines all the time.
+	x, w, b := gotorch.Ones([]int64{1, 2}), gotorch.Ones([]int64{2, 2}), gotorch.Full([]int64{2}, 3.0)
+	var stop atomic.Bool
+	var scopes, users sync.WaitGroup
+	for range 4 {
+		scopes.Go(func() {
+			for !stop.Load() {
+				gotorch.Scope(func(s *gotorch.ScopeHandle) []gotorch.Tensor {
+					s.Keep(w)
+					return []gotorch.Tensor{w, w.Add(w), b}
+				})
+			}
+		})
+	}
+	for range 4 {
+		users.Go(func() {
+			for range 3000 {
+				y := gotorch.Linear(x, w, gotorch.LinearOptions{Bias: b})
+				if got := gotorch.ToSlice[float32](y.View([]int64{2})); !slices.Equal(got, []float32{5, 5}) {
+					t.Errorf("got %v, want [5 5]", got)
+					return
+				}
+			}
+		})
+	}
+	users.Wait()
+	stop.Store(true)
+	scopes.Wait()
+}
+
+func TestScopeResultsInCycles(t *testing.T) {
+	type node struct {
+		x    gotorch.Tensor
+		next *node
+		any  any
+	}
+	made := func(i int) gotorch.Tensor { return gotorch.FromScalar(i) }
+	slice := gotorch.Scope(func(*gotorch.ScopeHandle) []any {
+		s := []any{made(1), nil}
+		s[1] = s
+		return s
+	})
+	table := gotorch.Scope(func(*gotorch.ScopeHandle) map[string]any {
+		m := map[string]any{"x": made(2)}
+		m["m"] = m
+		return m
+	})
+	itself := gotorch.Scope(func(*gotorch.ScopeHandle) *any {
+		var a any
+		a = []any{&a, made(3)}
+		return &a
+	})
+	ring := gotorch.Scope(func(*gotorch.ScopeHandle) *node {
+		n := &node{x: made(4)}
+		n.next = &node{x: made(5), next: n}
+		n.any = n.next
+		return n
+	})
+	// A struct and its first field have the same address.
+	first := gotorch.Scope(func(*gotorch.ScopeHandle) []any {
+		p := &struct{ in struct{ x, y gotorch.Tensor } }{}
+		p.in.x, p.in.y = made(6), made(7)
+		return []any{p, &p.in.x}
+	})
+	long := gotorch.Scope(func(*gotorch.ScopeHandle) *node {
+		n := &node{x: made(8)}
+		for range 300_000 {
+			n = &node{next: n}
+		}
+		return n
+	})
+	last := long
+	for last.next != nil {
+		last = last.next
+	}
+	in := &first[0].(*struct{ in struct{ x, y gotorch.Tensor } }).in
+	for i, x := range []gotorch.Tensor{
+		slice[0].(gotorch.Tensor), table["x"].(gotorch.Tensor), (*itself).([]any)[1].(gotorch.Tensor), ring.x, ring.next.x,
+		in.x, in.y, last.x,
+	} {
+		if !x.Defined() || gotorch.Item[int](x) != i+1 {
+			t.Errorf("result %d is not there", i+1)
+		}
+	}
+}
+
+type server struct {
+	mutex sync.Mutex
+	cache map[string]gotorch.Tensor
+}
+
+func TestScopeDoesNotLookIntoWhatGoroutinesShare(t *testing.T) {
+	type result struct {
+		y      gotorch.Tensor
+		server *server
+		notify *struct {
+			done chan bool
+			x    gotorch.Tensor
+		}
+		count *struct {
+			n atomic.Int64
+			x gotorch.Tensor
+		}
+	}
+	srv := &server{cache: map[string]gotorch.Tensor{}}
+	var stop atomic.Bool
+	var other sync.WaitGroup
+	other.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			srv.mutex.Lock()
+			srv.cache[fmt.Sprint(i%1000)] = gotorch.Tensor{}
+			srv.mutex.Unlock()
+		}
+	})
+	var r *result
+	for i := range 300 {
+		r = gotorch.Scope(func(*gotorch.ScopeHandle) *result {
+			r := &result{y: gotorch.FromScalar(i), server: srv}
+			r.notify = &struct {
+				done chan bool
+				x    gotorch.Tensor
+			}{x: gotorch.FromScalar(1)}
+			r.count = &struct {
+				n atomic.Int64
+				x gotorch.Tensor
+			}{x: gotorch.FromScalar(1)}
+			srv.mutex.Lock()
+			srv.cache["made here"] = gotorch.FromScalar(1)
+			srv.mutex.Unlock()
+			return r
+		})
+		if gotorch.Item[int](r.y) != i {
+			t.Fatal("the tensor beside the server was freed")
+		}
+	}
+	stop.Store(true)
+	other.Wait()
+	for what, x := range map[string]gotorch.Tensor{
+		"a map behind a mutex": srv.cache["made here"], "a struct with a channel": r.notify.x, "a struct with an atomic": r.count.x,
+	} {
+		_, err := gotorch.Try(func() gotorch.Tensor { return x.Neg() })
+		if err == nil {
+			t.Errorf("a tensor in %s outlived its scope", what)
+		}
+		// Where none would do, a freed tensor is still an error.
+		mustFail(t, gotorch.ValueError, "or after the Scope it was made in", func() {
+			gotorch.Linear(gotorch.Ones([]int64{1, 1}), gotorch.Ones([]int64{1, 1}), gotorch.LinearOptions{Bias: x})
+		})
+	}
+}
+
+func TestScopeHandlesEndWithTheirScope(t *testing.T) {
+	var stale *gotorch.ScopeHandle
+	gotorch.Scope0(func(s *gotorch.ScopeHandle) { stale = s })
+	for range 200 {
+		var x gotorch.Tensor
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			x = gotorch.FromScalar(1)
+			mustFail(t, gotorch.ValueError, "the scope has ended", func() { stale.Keep(x) })
+		})
+		if x.Defined() {
+			t.Fatal("a handle of one scope kept a tensor of another")
+		}
+	}
+	// Also where the other scope belongs to another goroutine, and begins at any time.
+	handles := make(chan *gotorch.ScopeHandle)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for s := range handles {
+			x := gotorch.FromScalar(1)
+			for gotorch.Try0(func() { s.Keep(x) }) == nil {
+			}
+		}
+	})
+	for range 500 {
+		gotorch.Scope0(func(s *gotorch.ScopeHandle) { handles <- s })
+	}
+	close(handles)
+	wait.Wait()
+}
+
+func TestScopesOfGoroutinesShareSlabs(t *testing.T) {
+	// A slab that an inner scope has left is taken by another goroutine's scope, while the outer one
+	// still has a word in it. Both hand it to the collector, at the same time.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	before := live()
+	for range 200 {
+		left, entered := make(chan bool), make(chan bool)
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
+				x := gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor { return gotorch.FromScalar(1) })
+				close(left)
+				<-entered
+				return x
+			})
+		})
+		wait.Go(func() {
+			<-left
+			gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
+				x := gotorch.FromScalar(1)
+				close(entered)
+				return x
+			})
+		})
+		wait.Wait()
+	}
+	returnsTo(t, before)
 }

@@ -17,22 +17,15 @@ func (ts Tensors) Add(other []Tensor, opts ...AddOptions) Tensors {
 	if ts.noPairs("Add", other) {
 		return Tensors{}
 	}
-	return ForeachAddList(ts, other, ForeachAddListOptions{Alpha: alpha(opts)})
+	return ForeachAddList(ts, other, ForeachAddListOptions{Alpha: option(opts).Alpha})
 }
 
 // Add_ adds Alpha·other[i] to ts[i] in place.
 func (ts Tensors) Add_(other []Tensor, opts ...AddOptions) Tensors {
 	if !ts.noPairs("Add_", other) {
-		ForeachAddList_(ts, other, ForeachAddListOptions{Alpha: alpha(opts)})
+		ForeachAddList_(ts, other, ForeachAddListOptions{Alpha: option(opts).Alpha})
 	}
 	return ts
-}
-
-func alpha(opts []AddOptions) Scalar {
-	if len(opts) > 0 {
-		return opts[0].Alpha
-	}
-	return nil
 }
 
 // Sub returns ts[i] - other[i].

@@ -81,7 +81,7 @@ type origin struct {
 
 // newRecorded is newTensor while origins are recorded: each tensor has a word of its own then, whose
 // finaliser can tell that it is gone.
-func newRecorded(h uintptr, scope *ScopeHandle) Tensor {
+func newRecorded(h uintptr, scope *openScope) Tensor {
 	p := newWord(h)
 	t := Tensor{p}
 	info := t.info("MemoryStats")

@@ -43,8 +43,8 @@ func copyDims(p *C.int64_t, n C.int64_t) []int64 {
 	return dims
 }
 
-// Shape returns the sizes of t's dimensions. It panics with a RuntimeError for nested tensors, which
-// have none.
+// Shape returns the sizes of t's dimensions; it is empty, and not nil, where there are none. It panics
+// with a RuntimeError for nested tensors, which have no single shape.
 func (t Tensor) Shape() []int64 {
 	i := t.info("Shape")
 	if i.sizes == nil && i.ndim > 0 {
@@ -196,8 +196,12 @@ type TensorOptions struct {
 }
 
 // Storage is the memory that tensors are views of.
-type Storage struct {
-	h unsafe.Pointer
+type Storage struct{ c owner }
+
+func newStorage(h C.Storage) *Storage {
+	s := new(Storage)
+	s.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeStorage(C.Storage(h)) })
+	return s
 }
 
 // Storage returns the memory that t is a view of. It panics with a NotImplementedError if t has none.
@@ -208,15 +212,13 @@ func (t Tensor) Storage() *Storage {
 		panicC("Storage", unsafe.Pointer(err))
 	}
 	runtime.KeepAlive(t.T)
-	storage := &Storage{unsafe.Pointer(s)}
-	runtime.SetFinalizer(storage, func(s *Storage) { C.FreeStorage(C.Storage(s.h)) })
-	return storage
+	return newStorage(s)
 }
 
 // Bytes returns the size of s.
 func (s *Storage) Bytes() int64 {
 	var n C.int64_t
-	if err := C.StorageNbytes(C.Storage(s.h), &n); err != nil {
+	if err := C.StorageNbytes(C.Storage(s.c.h), &n); err != nil {
 		panicC("Bytes", unsafe.Pointer(err))
 	}
 	runtime.KeepAlive(s)
@@ -227,7 +229,7 @@ func (s *Storage) handle(op opID, arg string) unsafe.Pointer {
 	if s == nil {
 		panic(newError(op.String(), TypeError, "argument '"+arg+"' is nil, where a storage is required"))
 	}
-	return s.h
+	return s.c.h
 }
 
 // Stream is a queue of work on a device.

@@ -2,6 +2,11 @@ package gotorch
 
 /*
 #include <cgotorch.h>
+#include <os_thread.h>
+#cgo noescape cgotorch_this_thread
+#cgo nocallback cgotorch_this_thread
+#cgo noescape cgotorch_in_callback
+#cgo nocallback cgotorch_in_callback
 */
 import "C"
 
@@ -42,39 +47,54 @@ func SetNumInteropThreads(n int) {
 // matrices have made 70 OS threads and were slower than one of them alone. So at most as many are in
 // C at a time as Go runs goroutines at a time, and they divide the processors among their ops.
 //
-// Counting them costs two locked instructions per call, which tiny ops would feel. But it takes long
-// calls to make OS threads: until there are more than short calls can make, nobody counts.
+// Nobody may wait here for one who waits for him.
+//   - A call that may call Go gives its places up while Go code runs for it, and so does one that is
+//     asleep in C because its Go code runs on another thread, as under a GPU's backward pass. Go code
+//     that C has called never waits: who called it may be holding a lock.
+//   - Calls of this kind leave one place to the others, which call nothing back and so always come
+//     back. Among themselves they may be asleep until a hook is through that waits for one of them.
+//     That is rare, and then the bound gives way.
+//
+// Counting costs two locked instructions per call, which tiny ops would feel. But it takes long calls
+// to make OS threads: until there are more than short calls can make, nobody counts.
 
-var inC struct {
-	limit   int64
-	now     atomic.Int64 // in C, or waiting for a place
-	mutex   sync.Mutex
-	waiting []chan struct{} // first come, first served
+var (
+	inC   places                                                                            // all that are in C
+	backs = places{patience: time.Second, more: func(now int64) int64 { return 1 + now/4 }} // those that may call back into Go
+)
 
-	// By how many the processors are divided. It rises at once and falls when a while has passed
-	// in which they were fewer.
-	sharers atomic.Int64
-	peak    atomic.Int64 // the most that were in C since the timer ran
-	timer   *time.Timer
+// By how many the processors are divided. It rises at once and falls when a while has passed in which
+// they were fewer.
+var sharing struct {
+	mutex sync.Mutex
+	among atomic.Int64
+	peak  atomic.Int64 // the most that were in C since the timer ran
+	timer *time.Timer
 }
 
 const shareAge = 20 * time.Millisecond
 
 var osThreads = (*int64)(unsafe.Pointer(C.cgotorch_threads()))
 
-// watchThreads starts the counting once long calls have made OS threads.
+// watchThreads starts the counting once long calls have made OS threads, and ends threads when there
+// are too many.
 func watchThreads() {
-	if atomic.LoadInt64(osThreads) > threadsToBound && attention.Load()&attentionBounded == 0 {
-		boundCalls()
+	if n := atomic.LoadInt64(osThreads); n > threadsToBound {
+		if attention.Load()&attentionBounded == 0 {
+			boundCalls(int64(runtime.GOMAXPROCS(0)))
+		}
+		if n > threadsToKeep() && !tidying.armed.Load() {
+			tidySoon()
+		}
 	}
 }
 
 var threadsToBound = int64(2*runtime.GOMAXPROCS(0) + 4)
 
-func boundCalls() {
-	inC.mutex.Lock()
-	inC.limit = int64(runtime.GOMAXPROCS(0))
-	inC.mutex.Unlock()
+var setBound sync.Once
+
+func boundCalls(limit int64) {
+	setBound.Do(func() { backs.limit, inC.limit = limit, limit+1 })
 	attention.Or(attentionBounded)
 }
 
@@ -84,107 +104,128 @@ func enterC() bool {
 	if attention.Load()&attentionBounded == 0 {
 		return false
 	}
-	takePlace()
+	takePlace(&inC)
+	noteSharer()
 	return true
 }
 
-func takePlace() {
-	n := inC.now.Add(1)
-	if n > inC.limit {
-		waitForPlace()
-		n = inC.limit
+func leaveC(counted bool) {
+	if counted {
+		inC.give()
 	}
-	if n > inC.peak.Load() {
-		inC.peak.Store(n)
-		if n > inC.sharers.Load() {
+}
+
+// takePlace waits for a place, except in Go code that C has called.
+func takePlace(p *places) {
+	if p.tryTake() {
+		return
+	}
+	if C.cgotorch_in_callback() {
+		p.takeOver()
+	} else {
+		p.wait()
+	}
+}
+
+func noteSharer() {
+	if n := min(inC.now.Load(), backs.limit); n > sharing.peak.Load() {
+		sharing.peak.Store(n)
+		if n > sharing.among.Load() {
 			share(n)
 		}
 	}
 }
 
 func share(n int64) {
-	inC.mutex.Lock()
-	defer inC.mutex.Unlock()
-	inC.sharers.Store(n)
+	sharing.mutex.Lock()
+	defer sharing.mutex.Unlock()
+	sharing.among.Store(n)
 	C.cgotorch_share_threads(C.int64_t(n))
 	if n > 1 {
-		if inC.timer == nil {
-			inC.timer = time.AfterFunc(shareAge, shareLess)
+		if sharing.timer == nil {
+			sharing.timer = time.AfterFunc(shareAge, shareLess)
 		} else {
-			inC.timer.Reset(shareAge)
+			sharing.timer.Reset(shareAge)
 		}
 	}
 }
 
 func shareLess() {
-	peak := max(1, inC.peak.Swap(min(inC.now.Load(), inC.limit)))
+	peak := max(1, sharing.peak.Swap(min(inC.now.Load(), backs.limit)))
 	share(peak)
 }
 
-func waitForPlace() {
-	inC.mutex.Lock()
-	place := make(chan struct{})
-	inC.waiting = append(inC.waiting, place)
-	inC.mutex.Unlock()
-	<-place
-}
+// osThread is what the C library keeps for Go about an OS thread. To be looked at on that thread, by
+// a goroutine that is locked to it.
+type osThread = C.struct_cgotorch_thread
 
-func leaveC(counted bool) {
-	if counted && inC.now.Add(-1) >= inC.limit {
-		givePlace()
-	}
-}
-
-func givePlace() {
-	// Someone is over the limit: in the queue, or about to be.
-	for {
-		inC.mutex.Lock()
-		if len(inC.waiting) > 0 {
-			place := inC.waiting[0]
-			inC.waiting = inC.waiting[1:]
-			inC.mutex.Unlock()
-			close(place)
-			return
-		}
-		inC.mutex.Unlock()
-		runtime.Gosched()
-	}
-}
+// What a thread is inside of, the innermost of them.
+const (
+	notInBack   = iota // nothing that may call back
+	inBack             // such a call
+	inBackCount        // such a call, which holds places
+)
 
 // enterBack is enterC for a call that may call back into Go; it locks the goroutine to its thread.
 func enterBack() (state backState) {
+	within := C.int64_t(inBack)
+	if attention.Load()&attentionBounded != 0 {
+		takePlace(&backs)
+		takePlace(&inC)
+		noteSharer()
+		within = inBackCount
+	}
 	runtime.LockOSThread()
-	state.counted = enterC()
-	state.outer = C.cgotorch_swap_word(C.int64_t(boolInt(state.counted)))
+	state.thread = C.cgotorch_this_thread()
+	state.outer, state.thread.within = state.thread.within, within
 	state.warnings = gatherWarnings()
 	return state
 }
 
 type backState struct {
-	counted  bool
+	thread   *osThread
 	outer    C.int64_t
 	warnings warningsOf
 }
 
+// leaveBack needs no defer: nothing that C calls ends but by returning, see asCallback.
 func leaveBack(state backState) warningsOf {
 	warnings := state.warnings.gathered()
-	C.cgotorch_swap_word(state.outer)
-	leaveC(state.counted)
+	if state.thread.within == inBackCount {
+		givePlaces()
+	}
+	state.thread.within = state.outer
 	runtime.UnlockOSThread()
 	return warnings
 }
 
-// leaveForGo is called first in a function that C calls: while Go code runs, which may wait for
-// other goroutines, the place of the C call around it goes to others. Call what it returns last.
-func leaveForGo() (back func()) {
-	counted := C.cgotorch_swap_word(0)
-	leaveC(counted != 0)
-	resume := putWarningsAside()
-	return func() {
-		resume()
-		if counted != 0 {
-			takePlace()
-			C.cgotorch_swap_word(counted)
-		}
+func givePlaces() {
+	inC.give()
+	backs.give()
+}
+
+// asCallback is around the Go code of a function that C calls.
+func asCallback(fn func() *C.char) *C.char {
+	thread := C.cgotorch_this_thread()
+	within := thread.within
+	// Meanwhile the places go to others: those of the call around it or, on a thread that has come from
+	// C, those of a call that waits elsewhere.
+	gives := within == inBackCount || within == notInBack && attention.Load()&attentionBounded != 0
+	thread.within = notInBack
+	thread.callbacks++
+	thread.locks++
+	if gives {
+		givePlaces()
 	}
+	resume := putWarningsAside()
+	err := fn()
+	resume()
+	if gives {
+		backs.takeNow()
+		inC.takeNow()
+	}
+	thread.locks--
+	thread.callbacks--
+	thread.within = within
+	return err
 }

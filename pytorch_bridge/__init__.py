@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         BridgeValueError,
         CompileError,
         ContractError,
+        GradientError,
         InconsistencyError,
         MissingMethodError,
     )
@@ -74,6 +75,7 @@ _LATER = {
     "Generic": "types",
     "GoBuildError": "loading.errors",
     "GoError": "loading.errors",
+    "GradientError": "errors",
     "InconsistencyError": "errors",
     "MissingMethodError": "errors",
     "Model": "model",
@@ -118,6 +120,7 @@ __all__ = [
     "ExportError",
     "FunctionGraph",
     "Generic",
+    "GradientError",
     "InconsistencyError",
     "MissingMethodError",
     "Model",

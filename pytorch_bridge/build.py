@@ -29,6 +29,13 @@ SOURCES = ROOT / "cgotorch"
 
 _BYTES_PER_JOB = 3 << 29  # 1.5 GB: what g++ takes for a file full of torch's headers
 
+# What the library shows to others: the C ABI, and operator new and delete (objects.cc). Templates
+# of the C++ headers that it was compiled with stay its own.
+_EXPORTED = "{ global: cgotorch_*; _Znw*; _Zdl*; local: *; };\n"
+# What another library or the program may replace. Every other call within the library goes where it
+# was written to go, whatever else has a symbol of that name.
+_REPLACEABLE = "{ _Znw*; _Zdl*; };\n"
+
 _MESSAGE_LINES = 40  # of one compiler's message; the first ones say what is wrong
 
 
@@ -84,9 +91,18 @@ class Settings:
         flags = ["-shared", f"-L{self.torch.lib}", "-ltorch_cpu", "-lc10"]
         flags += [f"-Wl,-rpath,{self.torch.lib}", "-Wl,-soname,libcgotorch.so", "-Wl,-z,lazy"]
         flags += ["-Wl,--disable-new-dtags"]
+        for option, (file, _) in self.linker_files().items():
+            flags.append(f"-Wl,--{option}={file}")
         if self.sanitize:
             return [*flags, f"-fsanitize={self.sanitize}"]
         return [*flags, "-Wl,--no-undefined"]
+
+    def linker_files(self) -> dict[str, tuple[Path, str]]:
+        """Files that the linker reads, by the option that names them: where, and their texts."""
+        return {
+            "version-script": (self.objects / "exported.map", _EXPORTED),
+            "dynamic-list": (self.objects / "replaceable.list", _REPLACEABLE),
+        }
 
     @property
     def objects(self) -> Path:
@@ -264,6 +280,7 @@ class Build:
             "compiler": settings.compiler.version,
             "compile_flags": settings.compile_flags(),
             "link_flags": settings.link_flags(),
+            "linker_files": [text for _, text in settings.linker_files().values()],
         }
         # What the objects were made from stands for them.
         made_from = {str(unit.object): unit.read_record().get("files") for unit in units}
@@ -273,6 +290,8 @@ class Build:
                 return False
         except (OSError, ValueError):
             pass
+        for file, text in settings.linker_files().values():
+            _write(file, text)
         partial = settings.library.with_suffix(".so.part")
         objects = [str(unit.object) for unit in units]
         self._call(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .errors import BridgeTypeError, BridgeValueError
-from .graph.basic import Constant, Variable
+from .errors import BridgeTypeError, BridgeValueError, GradientError
+from .graph.basic import Constant, Variable, among
 from .graph.destroy import DestroyHandler
 from .graph.function_graph import FunctionGraph
 
@@ -80,17 +80,36 @@ def function(
 
     InconsistencyError where no order of the ops respects what they destroy. BridgeValueError where
     the outputs need a variable that is no input, or there is no such mode or rewrite.
+    BridgeTypeError where something else stands for a variable.
     """
-    ins = [inputs] if isinstance(inputs, Variable) else list(inputs)
+    ins, outs = listed("inputs", inputs), listed("outputs", outputs)
+    mutable = listed("mutable", mutable)
     single = isinstance(outputs, Variable)
-    outs = [outputs] if isinstance(outputs, Variable) else list(outputs)
     mode = default_mode() if mode is None else mode
     if mode not in LINKERS:
         raise BridgeValueError(f"there is no mode {mode!r}: modes are {', '.join(sorted(LINKERS))}")
     improve = rewrite if rewrite is not None else _REWRITES.get(mode, True)
+    if not isinstance(improve, bool):
+        improve = [improve] if isinstance(improve, str) else list(improve)
     fgraph = prepared(ins, outs, mutable, improve)
     linker = LINKERS[mode](fgraph)
-    return CompiledFunction(ins, outs, single, fgraph, linker, mode, name)
+    return CompiledFunction(ins, outs, single, fgraph, linker, mode, name, mutable, improve)
+
+
+def listed(what: str, variables: Any) -> list[Variable]:
+    """The variables that an argument gives, which may be a single one."""
+    if isinstance(variables, Variable):
+        return [variables]
+    if isinstance(variables, (str, bytes, Mapping)) or not isinstance(variables, Iterable):
+        raise BridgeTypeError(
+            f"{what} is a variable or a list of variables, not {variables!r} of type "
+            f"{type(variables).__name__}"
+        )
+    found = list(variables)
+    for i, v in enumerate(found):
+        if not isinstance(v, Variable):
+            raise BridgeTypeError(f"{what}[{i}] is no variable: {v!r} of type {type(v).__name__}")
+    return found
 
 
 def prepared(
@@ -103,12 +122,14 @@ def prepared(
     inputs in `mutable`, and is rewritten: by every pass, none, or those that are named. The errors
     are those of `function`."""
     fgraph = FunctionGraph(list(inputs), list(outputs))
-    changed = set(mutable)
+    changed = set(listed("mutable", mutable))
     for v in changed:
-        if v not in inputs:
+        if not among(v, inputs):
             raise BridgeValueError(f"{v} is in mutable, but no input")
     kept = {fgraph.became[v] for v in inputs if v not in changed}
     protect(fgraph, kept)
+    separate_arguments(fgraph)
+    separate_inputs(fgraph, kept)
     fgraph.attach_feature(DestroyHandler(kept))
     if rewrite is not False:
         from .rewrite import rewrite as improve
@@ -138,6 +159,67 @@ def protect(fgraph: FunctionGraph, kept: set[Variable]) -> None:
             fgraph.change_input("output", i, deep_copy_op(out), "protect")
 
 
+def separate_arguments(fgraph: FunctionGraph) -> None:
+    """Puts a Separate before functions of PyTorch that may read what they destroy through another
+    argument: what they read is its value before."""
+    from .graph.basic import toposort
+    from .graph.destroy import Memory, conflicts, destroyed_inputs
+    from .ops.native import NativeOp
+    from .ops.separate import Separate
+    from .types.schema_types import TensorArg
+
+    order = toposort(fgraph.outputs, fgraph.inputs)
+    memory = Memory(order)
+    for node in order:
+        if not isinstance(node.op, NativeOp) or not node.op.destroy_map:
+            continue
+        destroyed = destroyed_inputs(node)
+        versions = {v for i in destroyed for v in memory.of(node.inputs[i])}
+        found = {i for version in versions for i, _ in conflicts(node, version, memory)}
+        if not found:
+            continue
+        places = sorted({*found, *destroyed})
+        if not all(isinstance(node.inputs[i].type, TensorArg) for i in places):
+            continue  # lists are refused
+        names = [f"input {i} of {node.op}" for i in places]
+        op = Separate([places.index(i) for i in destroyed], names)
+        apart = op.make_node(*(node.inputs[i] for i in places))
+        became = {node.inputs[i]: apart.outputs[places.index(i)] for i in destroyed}
+        for i, v in enumerate(list(node.inputs)):
+            if i in places:
+                fgraph.change_input(node, i, apart.outputs[places.index(i)], "separate")
+            elif v in became:  # what it writes into is read as it is, too
+                fgraph.change_input(node, i, became[v], "separate")
+
+
+def separate_inputs(fgraph: FunctionGraph, kept: set[Variable]) -> None:
+    """Has each call look whether what it writes into overlaps what it reads."""
+    from .graph.basic import toposort
+    from .graph.destroy import Memory
+    from .ops.separate import Separate
+    from .types.schema_types import OptionalTensor, TensorArg
+
+    memory = Memory(toposort(fgraph.outputs, fgraph.inputs))
+    destroyed = {root for root, _ in memory.destroyers}
+    tensors = [
+        v
+        for v in fgraph.inputs
+        if isinstance(v.type, TensorArg)
+        and not isinstance(v.type, OptionalTensor)
+        and fgraph.clients[v]
+    ]
+    written = [i for i, v in enumerate(tensors) if v in destroyed and v not in kept]
+    if not written or len(tensors) < 2:
+        return
+    number = {v: i for i, v in enumerate(fgraph.inputs)}
+    names = [f"input {number[v]} ({v})" for v in tensors]
+    apart = Separate(written, names).make_node(*tensors)
+    for old, new in zip(tensors, apart.outputs, strict=True):
+        for client, i in list(fgraph.clients[old]):
+            if client is not apart:
+                fgraph.change_input(client, i, new, "separate")
+
+
 class CompiledFunction:
     """A graph that can be called: with the inputs by position, or by name.
 
@@ -154,6 +236,8 @@ class CompiledFunction:
         linker: Any,
         mode: str,
         name: str | None,
+        mutable: Iterable[Variable] = (),
+        rewrite: bool | Iterable[str] | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -161,6 +245,8 @@ class CompiledFunction:
         self.linker = linker
         self.mode = mode
         self.name = name
+        self.mutable = frozenset(mutable)
+        self.rewrite = rewrite
         self.thunk = linker.make_thunk()
         self._single = single
         self._previous: list[Any] = [None] * len(inputs)
@@ -168,7 +254,7 @@ class CompiledFunction:
         direct = getattr(self.thunk, "call", None) if self._checked else None
         # A list of one output comes from `call` as the output itself.
         self.direct = direct if single or len(outputs) > 1 else None
-        self._backward: dict[tuple[bool, ...], Any] = {}
+        self._tracking: Any = None
         self._enter = self.entry(self._convert)
 
     def entry(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,17 +280,35 @@ class CompiledFunction:
     def _convert(self, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)
         filtered = [self._filter(i, v) for i, v in enumerate(values)]
-        import torch
-
-        if torch.is_grad_enabled() and any(
-            isinstance(v, torch.Tensor) and v.requires_grad for v in filtered
-        ):
-            results = self._tracked(filtered)
-        else:
-            results = self._run(filtered)
+        results = self._tracked(filtered) if self._is_tracked(filtered) else self.run(filtered)
         return results[0] if self._single else results
 
-    def _run(self, values: list[Any]) -> list[Any]:
+    def _is_tracked(self, values: Sequence[Any]) -> bool:
+        """Whether a gradient is to be recorded. GradientError where it cannot be."""
+        import torch
+
+        if not torch.is_grad_enabled():
+            return False
+        for v, value in zip(self.inputs, values, strict=True):
+            if isinstance(value, (list, tuple)) and any(
+                isinstance(t, torch.Tensor) and t.requires_grad for t in value
+            ):
+                raise GradientError(
+                    f"{self}: the list {v} has a tensor that requires a gradient, and lists have "
+                    "none: give tensors apart, detach them, or call under torch.no_grad()"
+                )
+        return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+
+    def _tracked(self, values: Sequence[Any]) -> list[Any]:
+        """The results as part of autograd's graph."""
+        if self._tracking is None:
+            from .tracked import Tracking
+
+            self._tracking = Tracking(self)
+        return self._tracking.call(self, values)
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs for values that the types have taken in, without a gradient."""
         import torch
 
         return self.thunk(
@@ -243,68 +347,6 @@ class CompiledFunction:
         except (TypeError, ValueError) as e:
             kind = BridgeTypeError if isinstance(e, TypeError) else BridgeValueError
             raise kind(f"{self}: input {i} ({v}): {e}") from e
-
-    def _tracked(self, values: list[Any]) -> list[Any]:
-        """The results as part of autograd's graph."""
-        import torch
-
-        compiled = self
-        grad_wanted = tuple(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
-
-        class Differentiable(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, *values: Any) -> Any:
-                results = compiled._run(list(values))
-                ctx.save_for_backward(*(v for v in values if isinstance(v, torch.Tensor)))
-                ctx.others = [None if isinstance(v, torch.Tensor) else v for v in values]
-                plain = [
-                    r
-                    for r in results
-                    if isinstance(r, torch.Tensor) and not (r.is_floating_point() or r.is_complex())
-                ]
-                ctx.mark_non_differentiable(*plain)
-                return tuple(results)
-
-            @staticmethod
-            @torch.autograd.function.once_differentiable
-            def backward(ctx: Any, *grads: Any) -> Any:
-                saved = iter(ctx.saved_tensors)
-                given = [next(saved) if o is None else o for o in ctx.others]
-                return compiled._grads(given, grads, grad_wanted)
-
-        return list(Differentiable.apply(*values))
-
-    def _grads(
-        self, values: Sequence[Any], grads: Sequence[Any], wanted: tuple[bool, ...]
-    ) -> tuple[Any, ...]:
-        """The gradients of the inputs, by a compiled graph that is made once."""
-        import torch
-
-        from .graph.gradient import vector_jacobian
-
-        given = tuple(isinstance(g, torch.Tensor) for g in grads)
-        key = (*wanted, *given)
-        if key not in self._backward:
-            seeds = [
-                v.type.make_variable() if g else None
-                for v, g in zip(self.outputs, given, strict=True)
-            ]
-            found = vector_jacobian(self.outputs, seeds, self.inputs)
-            places = [i for i, w in enumerate(wanted) if w and found[i] is not None]
-            compiled = function(
-                [*self.inputs, *(s for s in seeds if s is not None)],
-                [found[i] for i in places],  # type: ignore[misc]
-                self.mode,
-            )
-            self._backward[key] = places, compiled
-        places, compiled = self._backward[key]
-        results: list[Any] = [None] * len(values)
-        computed = compiled(
-            *values, *(g.contiguous() for g in grads if isinstance(g, torch.Tensor))
-        )
-        for i, g in zip(places, computed, strict=True):
-            results[i] = g
-        return tuple(results)
 
     def __str__(self) -> str:
         if self.name is not None:

@@ -34,3 +34,7 @@ class ContractError(BridgeError, AssertionError):
 
 class CompileError(BridgeError, RuntimeError):
     """The C compiler refused the code of a graph."""
+
+
+class GradientError(BridgeError, RuntimeError):
+    """Autograd cannot record what a call does, or has not kept what a derivative needs."""

@@ -15,11 +15,12 @@ from typing import Any
 from .errors import BridgeTypeError
 from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
-from .graph.fx import Importer, UnsupportedNode, outputs_of, type_of, written_at
+from .graph.fx import Importer, UnsupportedNode, known_size, outputs_of, type_of, written_at
 from .graph.variables import TensorConstant
 from .model import Fixed, Model
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require, SizeRule
+from .ops.conditions import Condition, parse
 from .ops.library import LibraryOp
 from .ops.native import NativeFunction, constant, find_packet, results_of
 from .types import TensorType
@@ -65,7 +66,12 @@ def from_exported(program: Any, name: str | None = None) -> Model:
     try:
         return _Program(functional, program).model(name)
     except _NeedsFunctional as reason:
-        raise UnsupportedNode(f"{reason}, also after run_decompositions") from None
+        what, _, where = str(reason).partition("\n")
+        raise UnsupportedNode(
+            f"{what}, also after run_decompositions: let the module write into a clone, or take "
+            "the tensor (a cache, for instance) as an argument and return what becomes of it\n"
+            f"{where}"
+        ) from None
 
 
 class _Memory:
@@ -147,7 +153,12 @@ class _Importer(Importer):
             if node.op == "get_attr":
                 self.values[node] = self._attribute(module, node)
             elif node.op == "call_function":
-                self._step(node, places)
+                try:
+                    self._step(node, places)
+                except _NeedsFunctional as reason:
+                    if "\n" in str(reason):
+                        raise
+                    raise _NeedsFunctional(f"{reason}{written_at(node)}") from None
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedNode(f"{node.format_node()}: {node.op} has no counterpart")
 
@@ -206,7 +217,16 @@ class _Importer(Importer):
         return applied
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
-        """An operator of torch.library, which Python calls. Its results are what the node says."""
+        """An operator of torch.library. Its results are what the node says. One that is made of
+        other operators is taken apart."""
+        from torch.utils import _pytree
+
+        parts = _decomposed(target, node)
+        if parts is not None:
+            inputs = [n for n in parts.graph.nodes if n.op == "placeholder"]
+            self.values.update(zip(inputs, _pytree.tree_leaves((args, kwargs)), strict=True))
+            self.run(parts)
+            return self.value(outputs_of(parts.graph))
         value = node.meta.get("val")
         several = isinstance(value, (tuple, list))
         types = [type_of(v) for v in (value if several else (value,))]
@@ -216,7 +236,7 @@ class _Importer(Importer):
                 f"{target._schema.name} is no native function of PyTorch, and of other operators "
                 "only those can be called that return tensors"
             )
-        applied = LibraryOp.of(target, args, kwargs).node(known, args, kwargs)
+        applied = LibraryOp.of(target, args, kwargs, written_at(node)).node(known, args, kwargs)
         self.memory.applied(applied)
         return list(applied.outputs) if several else applied.outputs[0]
 
@@ -309,6 +329,37 @@ class _Importer(Importer):
             self.pending.append((message, condition))
 
 
+def _decomposed(target: Any, node: Any) -> Any:
+    """The graph of what an operator does, where it is registered as made of others; else None. Its
+    placeholders are the leaves of the arguments."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils import _pytree
+
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not has(target.name(), "CompositeImplicitAutograd"):
+        return None
+    given = _pytree.tree_map_only(
+        torch.fx.Node, lambda n: n.meta.get("val"), (node.args, node.kwargs)
+    )
+    leaves, spec = _pytree.tree_flatten(given)
+
+    def call(*leaves: Any) -> Any:
+        args, kwargs = _pytree.tree_unflatten(leaves, spec)
+        return target.decompose(*args, **kwargs)
+
+    symbols = [d for v in leaves for d in getattr(v, "shape", (v,)) if isinstance(d, torch.SymInt)]
+    assumed = symbols[0].node.shape_env.guards if symbols else []
+    before = len(assumed)
+    try:
+        with torch.no_grad():
+            parts = make_fx(call)(*leaves)
+    except Exception:  # one that looks at numbers; it is called as it is
+        return None
+    # What is right for some sizes only is not taken apart: nobody would check them.
+    return parts if len(assumed) == before else None
+
+
 def _packet(name: str) -> Any:
     found = find_packet(name)
     assert found is not None
@@ -325,6 +376,7 @@ class _Program:
         self.importer = _Importer(functional=original is not None)
         self.inputs: list[Variable] = []
         self.in_leaves: list[int | Fixed] = []
+        self.leaves: list[str] = []  # the names of their placeholders
         self.targets: dict[str, str] = {}  # of parameters, buffers, constants: by placeholder
         self._given: dict[str, tuple[Variable, Variable]] = {}  # by placeholder; also as checked
 
@@ -364,6 +416,8 @@ class _Program:
     def _input(self, node: Any, spec: Any) -> None:
         kind = spec.kind.name
         argument = type(spec.arg).__name__
+        if kind == "USER_INPUT":
+            self.leaves.append(node.name)
         if argument == "ConstantArgument":
             self.in_leaves.append(Fixed(spec.arg.value))
             self.importer.values[node] = spec.arg.value
@@ -389,19 +443,70 @@ class _Program:
         """Puts what the program knows about the sizes of its inputs before their first use."""
         nodes = [n for n in nodes if n.name not in self.targets]
         rules = list(size_rules(nodes, self.program.range_constraints))
-        used = sorted({rule.input for rule in rules})
+        conditions = [*size_conditions(nodes, self.program.range_constraints), *self._guards(nodes)]
+        used = {rule.input for rule in rules} | {i for c in conditions for i, _ in c.sizes()}
         if not used:
             return
-        places = {i: k for k, i in enumerate(used)}
+        places = {i: k for k, i in enumerate(sorted(used))}
         check = CheckSizes(
-            [nodes[i].name for i in used],
+            [nodes[i].name for i in places],
             [rule._replace(input=places[rule.input]) for rule in rules],
+            [condition.renumbered(places) for condition in conditions],
         )
-        checked = check.make_node(*(self._given[nodes[i].name][0] for i in used))
-        for i, v in zip(used, checked.outputs, strict=True):
+        checked = check.make_node(*(self._given[nodes[i].name][0] for i in places))
+        for i, v in zip(places, checked.outputs, strict=True):
             name = nodes[i].name
             self._given[name] = self._given[name][0], v
             self.importer.values[nodes[i]] = v
+
+    def _guards(self, nodes: Sequence[Any]) -> Iterator[Condition]:
+        """The conditions on sizes under which the module does what the program does: which way it
+        goes at its `if`s depends on them."""
+        guards = getattr(self.original, "_guards_code", None)
+        if guards is None:
+            sizes = [d for n in nodes for d in getattr(n.meta["val"], "shape", ())]
+            if any(known_size(d) is None for d in sizes):
+                raise UnsupportedNode(
+                    "this version of torch does not say under which conditions on its open sizes "
+                    "the program is right: export it with fixed sizes, or with another torch"
+                )
+            return
+        sources = self._sources(nodes)
+        for guard in guards:
+            try:
+                condition = parse(guard, sources)
+            except BridgeTypeError as e:
+                raise UnsupportedNode(
+                    f"the program is right only where {guard}, which cannot be checked: {e}"
+                ) from e
+            if not _is_decided(condition, nodes):
+                yield condition
+
+    def _sources(self, nodes: Sequence[Any]) -> dict[str, tuple[int, str]]:
+        """The numbers and names of inputs by what guards call them."""
+        from torch.utils import _pytree
+
+        numbers = {n.name: i for i, n in enumerate(nodes)}
+        spec = self.program.call_spec.in_spec
+        call = self.program.module_call_graph[0].signature
+        names = list(getattr(call, "forward_arg_names", None) or ())
+        example = spec.unflatten(list(range(len(self.leaves))))
+        found: dict[str, tuple[int, str]] = {}
+        for path, leaf in _pytree.tree_flatten_with_path(example)[0]:
+            name = self.leaves[leaf]
+            if name not in numbers:
+                continue
+            place = numbers[name], name
+            argument = getattr(path[1], "idx", getattr(path[1], "key", None))
+            if isinstance(argument, int):
+                argument = names[argument] if argument < len(names) else name
+            rest = _pytree.keystr(path[2:])
+            found[f"L[{argument!r}]{rest}"] = found[f"L['flat_args'][{leaf}]"] = place
+            # What the module takes as *args.
+            base, _, number = str(argument).rpartition("_")
+            if base and number.isdigit():
+                found.setdefault(f"L[{base!r}][{number}]{rest}", place)
+        return found
 
     def _example(self) -> list[Any] | None:
         """The arguments that the program was exported with, one for each input."""
@@ -526,19 +631,75 @@ def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict
     return found
 
 
+def _is_decided(condition: Condition, nodes: Sequence[Any]) -> bool:
+    """Whether a condition holds for all that the types of the inputs let in."""
+
+    def size(i: int, dim: int | None) -> int | None:
+        value = nodes[i].meta["val"]
+        return known_size(value if dim is None else value.shape[dim])
+
+    known = all(size(*place) is not None for place in condition.sizes())
+    return known and bool(condition.holds(size))
+
+
+def size_conditions(nodes: Sequence[Any], ranges: Mapping[Any, Any]) -> Iterator[Condition]:
+    """What is known about the sizes of inputs, where no rule says it: that one is the product of
+    two others, for instance."""
+    import sympy  # type: ignore[import-untyped]
+    import torch
+    from torch.utils._sympy.printers import PythonPrinter
+
+    sources: dict[str, tuple[int, str]] = {}
+    written: dict[Any, str] = {}  # how what is known of each size is written
+    others: list[tuple[str, Any]] = []
+    for i, node in enumerate(nodes):
+        value = node.meta.get("val")
+        sources[f"inputs[{i}]"] = i, node.name
+        for dim, size in _sizes(value):
+            if not isinstance(size, torch.SymInt) or known_size(size) is not None:
+                continue
+            text = f"inputs[{i}]" if dim is None else f"inputs[{i}].size()[{dim}]"
+            if linear(size.node.expr) is None:
+                others.append((text, size.node.expr))
+            else:
+                written.setdefault(size.node.expr, text)
+    symbols = {e: sympy.Symbol(text) for e, text in written.items() if e.is_Symbol}
+    texts = []
+    for text, expression in others:
+        low, high = _bounds(ranges.get(expression))
+        texts += [f"{text} >= {low}"] if low is not None else []
+        texts += [f"{text} <= {high}"] if high is not None else []
+        if expression.free_symbols <= set(symbols):
+            value = PythonPrinter().doprint(expression.xreplace(symbols))
+            texts.append(f"{text} == {value}")
+        elif expression in written:
+            texts.append(f"{text} == {written[expression]}")
+        written.setdefault(expression, text)
+    for text in texts:
+        try:
+            yield parse(text, sources)
+        except BridgeTypeError as e:
+            raise UnsupportedNode(
+                f"the program is right only where {text}, which cannot be checked: {e}"
+            ) from e
+
+
+def _sizes(value: Any) -> Iterable[tuple[int | None, Any]]:
+    """The sizes of what an input is like, with their dimensions; None for a number."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return enumerate(value.shape)
+    return [(None, value)] if isinstance(value, torch.SymInt) else []
+
+
 def size_rules(nodes: Sequence[Any], ranges: Mapping[Any, Any]) -> Iterator[SizeRule]:
     """What is known about the sizes of inputs, which stand for their placeholders."""
     import torch
 
     places: dict[Any, list[SizeRule]] = {}
     for i, node in enumerate(nodes):
-        value = node.meta.get("val")
-        sizes: Iterable[tuple[int | None, Any]] = ()
-        if isinstance(value, torch.Tensor):
-            sizes = enumerate(value.shape)
-        elif isinstance(value, torch.SymInt):
-            sizes = [(None, value)]
-        for dim, size in sizes:
+        for dim, size in _sizes(node.meta.get("val")):
             if not isinstance(size, torch.SymInt):
                 continue
             parts = linear(size.node.expr)
@@ -561,7 +722,7 @@ def size_rules(nodes: Sequence[Any], ranges: Mapping[Any, Any]) -> Iterator[Size
 
 def linear(expression: Any) -> tuple[Any, int, int] | None:
     """The symbol, the factor and the rest of an expression of one symbol; None of another."""
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
     if not isinstance(expression, sympy.Expr) or len(expression.free_symbols) != 1:
         return None

@@ -7,6 +7,7 @@ if that is as new; then every other file is a function of them, of names.yaml an
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -57,10 +58,30 @@ def files(functions: list[Function], version: str) -> dict[Path, str]:
     return out
 
 
+HEADERS = ROOT / "cgotorch"
+_READ_BY_GO = ("cgotorch.h", "allocator.h", "objects.h", "os_thread.h", "thunk.h")
+
+
 def api_hash(ops: list[Op]) -> str:
-    """Changes whenever a block's layout or a thunk's position may have changed."""
-    text = "\n".join(c.signature(op) + str(op.index) for op in ops)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Changes whenever a caller that was compiled before might misread the library: with the layout
+    of a block or what a thunk takes a field for, the position of a thunk, and everything that the
+    headers by hand declare, which is what cgo reads. Comments and line breaks do not count."""
+    parts = [f"{op.index} {c.signature(op)}\n{c.thunk(op)}" for op in ops]
+    parts += _declared([HEADERS / name for name in _READ_BY_GO])
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _declared(headers: list[Path]) -> list[str]:
+    """The code of headers, and of those by hand that they include from beside them."""
+    found: dict[Path, str] = {}
+    while headers:
+        header = headers.pop(0)
+        if header in found or "_gen." in header.name or header.name == "internal.h":
+            continue
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", header.read_text(), flags=re.S)
+        found[header] = " ".join(text.split())
+        headers += [header.parent / name for name in re.findall(r'#include "(.*?)"', text)]
+    return list(found.values())
 
 
 def gofmt(texts: dict[Path, str]) -> dict[Path, str]:

@@ -128,21 +128,37 @@ class CompiledModel:
         given = self._in.inputs(args, kwargs)
         if self._plain:
             return self.function(*given)
-        results = self.function(*given, *(model.state_values[n] for n in model.state))
+        read = self._before_writing(given) if model.mutations else given
+        results = self.function(*read, *(model.state_values[n] for n in model.state))
         n, m = self._counts
+        # What the module writes into its arguments. Autograd may refuse it: before anything else
+        # is changed.
+        for i, value in zip(model.mutations, results[m:], strict=True):
+            given[i].copy_(value)
         for name, value in zip(model.updates, results[n:m], strict=True):
-            model.state_values[name] = value
-        if model.mutations:
-            self._mutate(given, results[m:])
+            model.state_values[name] = value.detach()
         return self._out.nested(results[:n])
 
-    def _mutate(self, given: Sequence[Any], values: Sequence[Any]) -> None:
-        """Writes into arguments what the module writes into them."""
+    def _before_writing(self, given: Sequence[Any]) -> Sequence[Any]:
+        """What the function is called with. Where gradients are recorded, these are copies of what
+        is written into, because the backward pass may read them. GradientError where the module
+        writes into a leaf that requires a gradient."""
         import torch
 
-        with torch.no_grad():
-            for i, value in zip(self.model.mutations, values, strict=True):
-                given[i].copy_(value)
+        def recorded(v: Any) -> bool:
+            return isinstance(v, torch.Tensor) and v.requires_grad
+
+        if not torch.is_grad_enabled() or not any(map(recorded, given)):
+            return given
+        from .tracked import refuse_leaf
+
+        read = list(given)
+        for i in self.model.mutations:
+            if isinstance(given[i], torch.Tensor):
+                name = self.model.inputs[i]
+                refuse_leaf(given[i], f"{self.model.name}: the argument {name} is written into")
+                read[i] = given[i].clone()
+        return read
 
     def __repr__(self) -> str:
         return f"compiled {self.model!r}"

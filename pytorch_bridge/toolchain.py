@@ -30,9 +30,16 @@ class Missing(Exception):
         self.fix = fix
 
 
+def variable(name: str) -> str | None:
+    """An environment variable. One that is set and empty is unset: `GOTORCH_BUILD_DIR= make` is
+    how a shell takes it back, and the empty path would be the root of the checkout."""
+    value = os.environ.get(name, "")
+    return value if value.strip() else None
+
+
 def build_dir() -> Path:
     """The folder for everything built: $GOTORCH_BUILD_DIR, or build/ in the repository."""
-    return ROOT / os.environ.get("GOTORCH_BUILD_DIR", "build")
+    return ROOT / (variable("GOTORCH_BUILD_DIR") or "build")
 
 
 # Package names by package manager, for the lines that say what to type.
@@ -142,8 +149,8 @@ def _compiler(command: list[str]) -> Compiler | str:
 
 def find_compiler() -> Compiler:
     """$CXX, or the first C++20 compiler among g++, g++-N, clang++ and c++."""
-    if os.environ.get("CXX"):
-        candidates = [shlex.split(os.environ["CXX"])]
+    if given := variable("CXX"):
+        candidates = [shlex.split(given)]
     else:
         newer = [f"g++-{n}" for n in range(versions.OLDEST_GXX + 8, versions.OLDEST_GXX - 1, -1)]
         candidates = [[name] for name in ["g++", *newer, "clang++", "c++"] if shutil.which(name)]
@@ -193,14 +200,14 @@ def find_go(venv: Path | None = None) -> Go:
 
 def _go_caches() -> dict[str, str]:
     """Places for Go's caches where it has none of its own, because HOME is unset or read-only."""
-    home = os.environ.get("HOME", "")
+    home = variable("HOME")
     if home and os.access(home, os.W_OK):
         return {}
     places = {"GOCACHE": "cache", "GOPATH": "path", "STATICCHECK_CACHE": "staticcheck"}
     return {
         name: str(ROOT / "build/go" / folder)
         for name, folder in places.items()
-        if not os.environ.get(name)
+        if variable(name) is None
     }
 
 
@@ -208,7 +215,7 @@ def go_environment(go: Go) -> dict[str, str]:
     """What must be set, beyond the present environment, for `go` to build this repository."""
     env = _go_caches()
     if shutil.which("go") != str(go.path):
-        env["PATH"] = f"{go.path.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        env["PATH"] = f"{go.path.parent}{os.pathsep}{variable('PATH') or os.defpath}"
     if build_dir() != ROOT / "build":
         # The sources name build/lib; what stands in CGO_LDFLAGS comes before it.
         lib = build_dir() / "lib"

@@ -181,7 +181,7 @@ def _type_of(t: Any) -> TensorType:
     )
 
 
-@dataclass
+@dataclass(eq=False)
 class StepGraph:
     """The graph of a training step: from `step`, `inputs`, `targets`, `lr` and `weights` with
     `state` to `loss`; `written` is what the tensors named by `changed` become."""

@@ -23,7 +23,7 @@ def sources(tmp_path, monkeypatch):
     (folder / "answer.h").write_text("#define ANSWER 42\n")
     (folder / "one.cc").write_text(
         '#include "answer.h"\n#include <torch/version.h>\n'
-        'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
+        'extern "C" __attribute__((visibility("default"))) int cgotorch_answer() { return ANSWER; }\n'
     )
     (folder / "two.cc").write_text("int hidden() { return 1; }\n")
     monkeypatch.setattr(build, "SOURCES", folder)
@@ -53,7 +53,7 @@ def test_build_compiles_only_what_changed_in_content(sources, settings, capsys):
     assert compiled(settings, capsys) == ["one.cc"]
     (sources / "two.cc").write_text("int hidden() { return 2; }\n")
     assert compiled(settings, capsys) == ["two.cc"]
-    assert ctypes.CDLL(str(settings.library)).answer() == 43
+    assert ctypes.CDLL(str(settings.library)).cgotorch_answer() == 43
 
 
 def test_go_compiles_again_when_a_header_changes(sources, settings):
@@ -77,7 +77,7 @@ def test_library_exports_only_what_is_marked(sources, settings):
     exported = subprocess.run(
         ["nm", "-D", "--defined-only", settings.library], capture_output=True, text=True
     ).stdout
-    assert " answer\n" in exported
+    assert " cgotorch_answer\n" in exported
     assert "hidden" not in exported
 
 
@@ -108,7 +108,7 @@ def test_compile_error_shows_message_and_command_and_keeps_the_library(sources, 
     (sources / "one.cc").write_text("int broken( {}\n")
     with pytest.raises(CompileError, match=r"(?s)error: .*The command was:\n.*one\.cc"):
         Build(settings, jobs=2).run()
-    assert ctypes.CDLL(str(settings.library)).answer() == 42
+    assert ctypes.CDLL(str(settings.library)).cgotorch_answer() == 42
 
 
 def test_undefined_symbol_is_found_when_linking(sources, settings):

@@ -137,12 +137,12 @@ def test_c_can_use_and_free_a_handle(library):
     c = ctypes.CDLL(str(library.library))
     t = torch.tensor([-1.0, 2.0])
     out = ctypes.c_void_p()
-    assert c.ReLU(ctypes.c_void_p(borrow(t)), ctypes.byref(out)) == 0
+    assert c.cgotorch_ReLU(ctypes.c_void_p(borrow(t)), ctypes.byref(out)) == 0
     assert from_handle(out.value).tolist() == [0, 2]
     h = to_handle(t)
     alive = torch._C._WeakTensorRef(t)
     del t
-    c.FreeTensor(ctypes.c_void_p(h))  # without the GIL
+    c.cgotorch_FreeTensor(ctypes.c_void_p(h))  # without the GIL
     gc.collect()
     assert alive.expired()
 
@@ -246,3 +246,27 @@ def test_without_the_library_the_import_says_what_to_type(tmp_path):
     last = done.stderr.strip().splitlines()[-2:]
     assert last[0].startswith("ImportError: The extension of pytorch_bridge cannot be built:")
     assert last[1].endswith("type: make build")
+
+
+def test_environments_that_share_a_checkout_have_an_extension_each(monkeypatch):
+    compiling = extension().compiling
+    out, torch_here = toolchain.build_dir(), toolchain.find_torch()
+    first = compiling.ensure()
+    made = []
+
+    def run(build):
+        made.append(build.settings.library)
+        build.settings.library.write_bytes(b"")
+
+    monkeypatch.setattr(compiling.Build, "run", run)
+    monkeypatch.setattr(sys, "prefix", "/another/environment")
+    try:
+        for _ in range(2):
+            second = compiling.ensure()
+        assert made == [second]
+        assert second == compiling.library(out, torch_here) != first
+    finally:
+        for path in [second, compiling._record(second)]:
+            path.unlink(missing_ok=True)
+    monkeypatch.undo()
+    assert compiling.ensure() == first

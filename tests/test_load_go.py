@@ -450,6 +450,8 @@ def test_a_wrapped_error_keeps_its_kind(kinds):
         ("map", "assignment to entry in nil map"),
         ("divide", "integer divide by zero"),
         ("evil", "panic with a kinds.evil"),
+        ("exit", "the function ended its goroutine"),
+        ("exit in a hook", "the function ended its goroutine"),
     ],
 )
 def test_other_panics_are_runtime_errors(kinds, how, said):
@@ -470,7 +472,7 @@ def test_the_stack_says_where_go_panicked(kinds):
     line = next(line for line in note.splitlines() if "kinds.go:" in line)
     number = int(line.split("kinds.go:")[1].split()[0])
     assert 'panic("broken")' in (KINDS / "kinds.go").read_text().splitlines()[number - 1]
-    assert "pyload.run" not in note
+    assert "pyload." not in note
 
 
 def test_a_closed_tensor_in_the_result(kinds):
@@ -572,7 +574,7 @@ def test_references_come_back_by_themselves(kinds):
     x = torch.ones(2, 2)
     uses = x._use_count()
     kinds.Scale(x)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while x._use_count() > uses and time.monotonic() < deadline:
         time.sleep(0.01)  # nobody calls Go meanwhile
     assert x._use_count() == uses

@@ -62,7 +62,11 @@ def operators(tmp_path_factory) -> None:
 @pytest.fixture(scope="module")
 def abi(library, operators) -> ctypes.CDLL:
     abi = ctypes.CDLL(str(library.library))
-    for function in (abi.FindOperator, abi.CallOperator, abi.SetWarningHandler):
+    for function in (
+        abi.cgotorch_FindOperator,
+        abi.cgotorch_CallOperator,
+        abi.cgotorch_SetWarningHandler,
+    ):
         function.restype = ctypes.c_void_p  # NULL, or a message to be freed
     return abi
 
@@ -70,16 +74,18 @@ def abi(library, operators) -> ctypes.CDLL:
 def call(abi: ctypes.CDLL, operator: str, text: str) -> str:
     """Calls an operator that takes a string; returns what it fails with, "" if it does not."""
     handle, results, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
-    assert abi.FindOperator(operator.encode(), b"", ctypes.byref(handle)) is None
+    assert abi.cgotorch_FindOperator(operator.encode(), b"", ctypes.byref(handle)) is None
     data = text.encode()
     args = (Value * 1)(Value(STRING, len(data), data))
     one = ctypes.c_int64(1)
-    error = abi.CallOperator(handle, args, one, None, one, ctypes.byref(results), ctypes.byref(n))
-    abi.FreeValues(results, n, ctypes.c_bool(True))
+    error = abi.cgotorch_CallOperator(
+        handle, args, one, None, one, ctypes.byref(results), ctypes.byref(n)
+    )
+    abi.cgotorch_FreeValues(results, n, ctypes.c_bool(True))
     if error is None:
         return ""
     message = ctypes.string_at(error).decode()
-    abi.FreeString(ctypes.c_void_p(error))
+    abi.cgotorch_FreeString(ctypes.c_void_p(error))
     return message
 
 
@@ -111,12 +117,12 @@ def test_warnings_have_pythons_text(abi):
         got.append((kind.decode(), message.decode()))
 
     texts = [text for text in [*types(), *SENTENCES] if text]
-    assert abi.SetWarningHandler(handler, None, None) is None
+    assert abi.cgotorch_SetWarningHandler(handler, None, None) is None
     try:
         for text in texts:
             assert call(abi, "gotorch_test::deprecated", text) == ""
     finally:
-        abi.SetWarningHandler(None, None, None)
+        abi.cgotorch_SetWarningHandler(None, None, None)
     assert len(got) == len(texts)
     for text, (kind, message) in zip(texts, got, strict=True):
         with warnings.catch_warnings(record=True) as caught:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,9 +43,26 @@ def test_generated_files_are_what_the_schemas_ask_for():
     assert generate.main(check=True) == 0
 
 
-def test_generation_is_the_same_every_time(functions):
-    version = reference_version()
-    assert generate.files(functions, version) == generate.files(functions, version)
+def test_generation_is_the_same_in_every_process(functions):
+    """Whatever the order of sets and of hashes is there."""
+    code = (
+        "import hashlib, pathlib; from pytorch_bridge import generate; "
+        "from pytorch_bridge.schema import load_reference; from pytorch_bridge.schema.functions import reference_version; "
+        "made = generate.files(load_reference(), reference_version()); "
+        "print(hashlib.sha256(repr(sorted((str(p), t) for p, t in made.items())).encode())"
+        ".hexdigest())"
+    )
+    seen = set()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        seen.add(done.stdout)
+    made = sorted((str(p), t) for p, t in generate.files(functions, reference_version()).items())
+    seen.add(hashlib.sha256(repr(made).encode()).hexdigest() + "\n")
+    assert len(seen) == 1
 
 
 def test_d1_every_function_is_generated_or_skipped_for_a_reason(functions, ops):
@@ -122,8 +143,10 @@ def test_every_default_can_be_left_out_and_every_argument_set(ops):
     for op in ops.values():
         fields = [p.field for p in op.optional]
         assert len(set(fields)) == len(fields), op.function.schema
-        for p in op.optional:
-            assert p.option is not None
+        arguments = op.function.arguments
+        assert [p.argument.name for p in op.parameters] == [a.name for a in arguments]
+        defaults = {a.name for a in arguments if a.default is not None}
+        assert {p.argument.name for p in op.optional} == defaults, op.function.schema
 
 
 def test_every_go_function_has_a_description_of_its_own(ops):
@@ -215,3 +238,54 @@ def test_the_hash_changes_with_the_interface(functions):
     ops = resolve(functions, Names())
     changed = [replace(ops[0], index=ops[0].index + 1), *ops[1:]]
     assert generate.api_hash(ops) != generate.api_hash(changed)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "f(Tensor self, int k, *, float p) -> Tensor",  # the order of fields
+        "f(Tensor self, float p, bool k) -> Tensor",  # a type
+        "f(Tensor self, float p) -> Tensor",
+        "f(Tensor self, float p, int k) -> (Tensor, Tensor)",
+        "f(Tensor(a!) self, float p, int k) -> Tensor(a!)",
+    ],
+)
+def test_the_hash_changes_with_a_blocks_layout(other):
+    def hashed(schema: str) -> str:
+        op = resolve([function(schema)], Names())[0]
+        return generate.api_hash([replace(op, c="F", index=0)])
+
+    assert hashed("f(Tensor self, float p, int k) -> Tensor") != hashed(other)
+
+
+def test_the_hash_changes_with_how_a_field_is_read(functions, monkeypatch):
+    ops = resolve(functions, Names())[:5]
+    before = generate.api_hash(ops)
+    thunk = generate.c.thunk
+    monkeypatch.setattr(
+        generate.c, "thunk", lambda op: thunk(op).replace("void *scope;", "int scope;")
+    )
+    assert generate.api_hash(ops) != before
+
+
+@pytest.mark.parametrize(
+    ("header", "old", "new", "changes"),
+    [
+        ("tensor.h", "int64_t ndim;\n  int64_t numel;", "int64_t numel;\n  int64_t ndim;", True),
+        ("cgotorch.h", "  int32_t index;\n} Device;", "  int64_t index;\n} Device;", True),
+        ("thunk.h", "struct OutTensor {", "struct OutTensor { int64_t more;", True),
+        ("allocator.h", "int64_t live;", "int32_t live;", True),
+        ("index.h", "IndexSlice,", "IndexNone, IndexSlice,", True),
+        ("tensor.h", "/* Fills *info.", "/* It fills *info.", False),
+        ("internal.h", "struct Failure {", "struct Failure { int more;", False),
+    ],
+)
+def test_the_hash_covers_the_headers_by_hand(tmp_path, monkeypatch, header, old, new, changes):
+    before = generate.api_hash([])
+    for path in generate.HEADERS.glob("*.h"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    text = (tmp_path / header).read_text()
+    assert text.count(old) == 1
+    (tmp_path / header).write_text(text.replace(old, new))
+    monkeypatch.setattr(generate, "HEADERS", tmp_path)
+    assert (generate.api_hash([]) != before) == changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -120,3 +121,49 @@ def test_command_line_starts_without_torch():
     assert done is not None
     assert done.strip() == "[]"
     assert {"build", "coverage", "doctor", "env", "generate"} <= set(cli._commands)
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_variable_is_as_good_as_none(empty, monkeypatch, tool):
+    from pytorch_bridge.link import cache, compile
+
+    for name in ("GOTORCH_BUILD_DIR", "GOTORCH_CACHE", "CC", "CXX", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    tool("g++", "g++ (GCC) 13.1.0")
+    unset = [
+        toolchain.build_dir(),
+        cache.folder(),
+        compile.default_compiler(),
+        toolchain.find_compiler(),
+        toolchain._go_caches(),
+    ]
+    assert unset[0] == ROOT / "build"
+    for name in ("GOTORCH_BUILD_DIR", "GOTORCH_CACHE", "CC", "CXX", "HOME"):
+        monkeypatch.setenv(name, empty)
+    assert unset == [
+        toolchain.build_dir(),
+        cache.folder(),
+        compile.default_compiler(),
+        toolchain.find_compiler(),
+        toolchain._go_caches(),
+    ]
+
+
+def test_make_takes_an_empty_variable_for_none(monkeypatch):
+    import subprocess
+
+    for arguments, environment in ((["PYTHON="], None), ([], "")):
+        if environment is not None:
+            monkeypatch.setenv("PYTHON", environment)
+        command = ["make", "--dry-run", "doctor", "VENV=/nonexistent", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert "else python3 -m pytorch_bridge doctor" in done.stdout
+
+
+def test_no_variable_is_read_past_the_one_function():
+    """`variable` is what knows that empty is unset. Lists of folders may be empty; the last one is
+    set here."""
+    read = re.compile(r"environ(?:\.get\(|\[)[\"'](\w+)[\"']")
+    files = (ROOT / "pytorch_bridge").rglob("*.py")
+    found = {name for path in files for name in read.findall(path.read_text())}
+    assert found == {"PATH", "PKG_CONFIG_PATH", "TORCHINDUCTOR_CACHE_DIR"}

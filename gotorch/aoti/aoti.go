@@ -45,7 +45,7 @@ type LoadOptions struct {
 	// each runner has memory of its own.
 	//
 	// It must be 1 for models that change their own buffers as they run.
-	NumRunners int
+	NumRunners gotorch.Scalar
 	// SingleThreaded leaves out the locks in the compiled code, which is needed to capture a run in
 	// a CUDA graph. NumRunners is 1 then. Several goroutines may still call Run; they take turns.
 	SingleThreaded bool
@@ -124,18 +124,19 @@ type Constant struct {
 func Load(path string, opts ...LoadOptions) (*Model, error) {
 	opt := args.Option(opts)
 	const op = "aoti.Load"
-	if opt.NumRunners < 0 {
-		return nil, args.ValueError(op, "NumRunners is %d", opt.NumRunners)
+	runners := int(args.Int(op, "NumRunners", opt.NumRunners, -1))
+	if args.Given(opt.NumRunners) && runners < 1 {
+		return nil, args.ValueError(op, "NumRunners is %d, and must be positive", runners)
 	}
-	if opt.SingleThreaded && opt.NumRunners > 1 {
-		return nil, args.ValueError(op, "SingleThreaded goes with one runner, not %d", opt.NumRunners)
+	if opt.SingleThreaded && runners > 1 {
+		return nil, args.ValueError(op, "SingleThreaded goes with one runner, not %d", runners)
 	}
 	index := -1
 	if opt.Device != 0 {
 		index = opt.Device.Index()
 	}
 	c, err := load(path, door.CompiledOptions{
-		ModelName: opt.ModelName, NumRunners: opt.NumRunners, SingleThreaded: opt.SingleThreaded,
+		ModelName: opt.ModelName, NumRunners: max(runners, 0), SingleThreaded: opt.SingleThreaded,
 		Unchecked: opt.Unchecked, IgnoreChecksums: opt.IgnoreChecksums, DeviceIndex: index,
 	})
 	if err != nil {

@@ -498,7 +498,7 @@ func TestAModelThatGoesAwayIsFreed(t *testing.T) {
 		}
 		m.Run(example(1)...)
 	}()
-	for range 100 {
+	for range 10_000 {
 		runtime.GC()
 		if len(libraries(t)) == before {
 			return

@@ -14,20 +14,21 @@ type treeSpec struct {
 
 // leaves returns the paths of the n leaves of a TreeSpec in JSON, which is preceded by the number of its
 // format. Arguments are a tuple of the positional ones and a dict of the others. If the spec is none
-// that is known here, leaves are numbered.
+// that is known here, or its names come to far more than it is long, leaves are numbered.
 func leaves(text string, n int, arguments bool) []string {
-	var paths []string
+	names := walker{left: 4096 + 64*len(text)}
 	var version int
 	var spec treeSpec
 	if json.Unmarshal([]byte(text), &[]any{&version, &spec}) == nil {
 		if arguments && len(spec.Children) == 2 {
-			paths = spec.Children[0].walk("", paths)
-			paths = spec.Children[1].walk("", paths)
+			names.walk(spec.Children[0], "")
+			names.walk(spec.Children[1], "")
 		} else {
-			paths = spec.walk("", paths)
+			names.walk(spec, "")
 		}
 	}
-	if len(paths) != n {
+	paths := names.paths
+	if len(paths) != n || names.left < 0 {
 		paths = nil
 		for i := range n {
 			paths = append(paths, strconv.Itoa(i))
@@ -36,9 +37,19 @@ func leaves(text string, n int, arguments bool) []string {
 	return paths
 }
 
-func (s treeSpec) walk(path string, paths []string) []string {
+// walker gathers the paths of leaves.
+type walker struct {
+	paths []string
+	left  int // how long they may still be, and those that lead to them
+}
+
+func (w *walker) walk(s treeSpec, path string) {
+	if w.left -= len(path); w.left < 0 {
+		return
+	}
 	if s.Type == nil {
-		return append(paths, path)
+		w.paths = append(w.paths, path)
+		return
 	}
 	// The context of a dict is a list of its keys.
 	var keys []any
@@ -55,7 +66,6 @@ func (s treeSpec) walk(path string, paths []string) []string {
 		if path != "" {
 			name = path + "." + name
 		}
-		paths = child.walk(name, paths)
+		w.walk(child, name)
 	}
-	return paths
 }

@@ -21,6 +21,7 @@ type numbers struct {
 	asked  atomic.Int64
 	failAt int // 0: never
 	panics bool
+	exits  bool
 }
 
 // number is a sample that counts how many are not closed.
@@ -49,6 +50,9 @@ func (d *numbers) Len() int { return d.n }
 func (d *numbers) At(i int) (number, error) {
 	d.asked.Add(1)
 	if d.failAt > 0 && i == d.failAt {
+		if d.exits {
+			runtime.Goexit()
+		}
 		if d.panics {
 			gotorch.Ones([]int64{2}).Add(gotorch.Ones([]int64{3}))
 		}
@@ -112,7 +116,7 @@ func TestShuffleDrawsEverySampleOnceAndEveryEpochAnew(t *testing.T) {
 // settle waits until only as many goroutines are left as there were.
 func settle(t *testing.T, before int) {
 	t.Helper()
-	for range 200 {
+	for range 20_000 {
 		if runtime.NumGoroutine() <= before {
 			return
 		}
@@ -194,11 +198,174 @@ func TestAPanicInAWorkerComesOutOfTheLoop(t *testing.T) {
 	}
 }
 
+// t.Fatal in a data set ends the goroutine of the loop, whichever goroutine reads the set.
+func TestAWorkerThatEndsItsGoroutineEndsTheLoops(t *testing.T) {
+	for _, workers := range []int{0, 2} {
+		before := runtime.NumGoroutine()
+		set := &numbers{n: 100, failAt: 42, exits: true}
+		good, wentOn := 0, false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for batch := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 10, Workers: workers}).All() {
+				batch.Close()
+				good++
+			}
+			wentOn = true
+		}()
+		<-done
+		if good != 4 || wentOn {
+			t.Errorf("%d workers: %d batches; the goroutine went on: %v", workers, good, wentOn)
+		}
+		settle(t, before)
+	}
+}
+
 func TestNegativeOptionsPanic(t *testing.T) {
-	for _, o := range []data.LoaderOptions{{BatchSize: -1}, {Workers: -1}, {Prefetch: -1}} {
+	for _, o := range []data.LoaderOptions{{BatchSize: -1}, {BatchSize: 0}, {Workers: -1}, {Prefetch: -1}} {
 		if err := gotorch.Try0(func() { data.NewLoader[number](&numbers{}, o) }); !errors.Is(err, gotorch.ValueError) {
 			t.Errorf("%+v: got %v", o, err)
 		}
+	}
+}
+
+func TestZeroIsASeedAndAPrefetch(t *testing.T) {
+	loader := func(o data.LoaderOptions) *data.Loader[number] { return data.NewLoader[number](&numbers{n: 50}, o) }
+	seeded := data.LoaderOptions{BatchSize: 5, Shuffle: true, Seed: 0}
+	if a, b := walk(t, loader(seeded)), walk(t, loader(seeded)); !slices.EqualFunc(a, b, slices.Equal) {
+		t.Error("the seed 0 gives two orders")
+	}
+	got := walk(t, loader(data.LoaderOptions{BatchSize: 5, Workers: 2, Prefetch: 0}))
+	if want := walk(t, loader(data.LoaderOptions{BatchSize: 5})); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// pulled takes batches by Pull as walk does by All.
+func pulled(t *testing.T, l *data.Loader[number]) (batches [][]int) {
+	t.Helper()
+	next, stop := l.Pull()
+	defer stop()
+	for batch, err, ok := next(); ok; batch, err, ok = next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, batch.values)
+		batch.Close()
+	}
+	if _, err, ok := next(); err != nil || ok {
+		t.Errorf("after the end there is more: %v, %v", err, ok)
+	}
+	return batches
+}
+
+func TestPullGivesWhatAllGives(t *testing.T) {
+	for _, workers := range []int{0, 3} {
+		before, openBefore := runtime.NumGoroutine(), open.Load()
+		options := data.LoaderOptions{BatchSize: 7, Shuffle: true, Seed: 3, Workers: workers}
+		byAll, byPull := data.NewLoader[number](&numbers{n: 50}, options), data.NewLoader[number](&numbers{n: 50}, options)
+		for epoch := range 2 {
+			if want, got := walk(t, byAll), pulled(t, byPull); !slices.EqualFunc(want, got, slices.Equal) {
+				t.Errorf("%d workers, epoch %d: got %v, want %v", workers, epoch, got, want)
+			}
+		}
+		settle(t, before)
+		if n := open.Load() - openBefore; n != 0 {
+			t.Errorf("%d batches are not closed", n)
+		}
+	}
+}
+
+// eventually collects garbage until what is read is at most limit, and returns it.
+func eventually(read func() int64, limit int64) int64 {
+	for range 100 {
+		runtime.GC()
+		if read() <= limit {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return read()
+}
+
+func TestPullWorksInsideOfAScope(t *testing.T) {
+	for _, workers := range []int{0, 2} {
+		loader := data.NewLoader(pairs(12), data.LoaderOptions{BatchSize: 4, Workers: workers})
+		live := func() int64 { return gotorch.MemoryStats().LiveHandles }
+		before, handles := runtime.NumGoroutine(), eventually(live, -1)
+		next, stop := loader.Pull()
+		sum := 0
+		if batch, err, ok := next(); err != nil || !ok {
+			t.Fatal(err)
+		} else {
+			sum += gotorch.Item[int](batch.Target.Sum())
+			batch.Close()
+		}
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			for batch, err, ok := next(); ok; batch, err, ok = next() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += gotorch.Item[int](batch.Target.Sum())
+				batch.Close()
+			}
+		})
+		stop()
+		stop()
+		if sum != 66 {
+			t.Errorf("%d workers: the sum is %d", workers, sum)
+		}
+		settle(t, before)
+		if left := eventually(live, handles); left > handles {
+			t.Errorf("%d workers: %d handles are left, where %d were before", workers, left, handles)
+		}
+	}
+}
+
+func TestAPullThatIsStoppedOrForgottenStopsTheWorkers(t *testing.T) {
+	before, openBefore := runtime.NumGoroutine(), open.Load()
+	take := func(stopped bool) {
+		next, stop := data.NewLoader[number](&numbers{n: 1000}, data.LoaderOptions{BatchSize: 2, Workers: 3}).Pull()
+		for range 3 {
+			batch, _, _ := next()
+			batch.Close()
+		}
+		if stopped {
+			stop()
+			if _, _, ok := next(); ok {
+				t.Error("there are batches after stop")
+			}
+		}
+	}
+	take(true)
+	settle(t, before)
+	take(false)
+	for range 10 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	settle(t, before)
+	if n := open.Load() - openBefore; n != 0 {
+		t.Errorf("%d batches are not closed", n)
+	}
+}
+
+func TestAPullEndsWithItsError(t *testing.T) {
+	for _, workers := range []int{0, 3} {
+		before := runtime.NumGoroutine()
+		next, _ := data.NewLoader[number](&numbers{n: 100, failAt: 12}, data.LoaderOptions{BatchSize: 10, Workers: workers}).Pull()
+		first, err, ok := next()
+		if err != nil || !ok {
+			t.Errorf("got %v, %v", err, ok)
+		}
+		first.Close()
+		if _, err, ok := next(); !errors.Is(err, errBroken) || !ok {
+			t.Errorf("got %v, %v", err, ok)
+		}
+		if _, err, ok := next(); err != nil || ok {
+			t.Errorf("after the error there is %v, %v", err, ok)
+		}
+		settle(t, before)
 	}
 }
 

@@ -4,52 +4,55 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // LoaderOptions say how a [Loader] walks through a data set.
 type LoaderOptions struct {
-	BatchSize int    // samples to a batch; default: 1
-	Shuffle   bool   // draw the samples in another order in every epoch
-	Seed      uint64 // of the order and of random transforms; default: drawn from gotorch's default generator
-	DropLast  bool   // leave out the last batch if it is smaller than the others
-	Workers   int    // goroutines that prepare batches; default: the one that takes them
-	Prefetch  int    // batches that each worker prepares ahead; default: 2
+	BatchSize gotorch.Scalar // samples to a batch; default: 1
+	Shuffle   bool           // draw the samples in another order in every epoch
+	Seed      gotorch.Scalar // of the order and of random transforms; default: drawn from gotorch's default generator
+	DropLast  bool           // leave out the last batch if it is smaller than the others
+	Workers   int            // goroutines that prepare batches; default: the one that takes them
+	Prefetch  gotorch.Scalar // batches that each worker prepares ahead; default: 2
 }
 
 // Loader makes batches of a data set's samples. All methods may be called from several goroutines.
 type Loader[S any] struct {
-	set       Dataset[S]
-	opts      LoaderOptions
-	generator *gotorch.Generator // nil: the default one
+	set                          Dataset[S]
+	batchSize, workers, prefetch int
+	shuffle, dropLast            bool
+	generator                    *gotorch.Generator // nil: the default one
 }
 
-// NewLoader makes a loader. It panics with a ValueError if an option is negative.
+// NewLoader makes a loader. It panics with a ValueError if BatchSize is not positive, or Workers or
+// Prefetch negative.
 //
 // The order is that of PyTorch's DataLoader: with Seed, that of one whose generator was seeded so,
 // and without it that of one without a generator after the same manual_seed.
 func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
-	l := &Loader[S]{set: set}
-	if len(opts) > 0 {
-		l.opts = opts[0]
+	const op = "data.NewLoader"
+	opt := args.Option(opts)
+	l := &Loader[S]{
+		set: set, shuffle: opt.Shuffle, dropLast: opt.DropLast, workers: opt.Workers,
+		batchSize: int(args.Int(op, "BatchSize", opt.BatchSize, 1)), prefetch: int(args.Int(op, "Prefetch", opt.Prefetch, 2)),
 	}
-	o := &l.opts
-	if o.BatchSize < 0 || o.Workers < 0 || o.Prefetch < 0 {
-		panic(&gotorch.Error{Op: "data.NewLoader", Kind: gotorch.ValueError, Msg: fmt.Sprintf(
-			"BatchSize, Workers and Prefetch must not be negative, got %d, %d and %d", o.BatchSize, o.Workers, o.Prefetch)})
+	switch {
+	case l.batchSize <= 0:
+		panic(args.ValueError(op, "BatchSize must be positive, but got %d", l.batchSize))
+	case l.workers < 0:
+		panic(args.ValueError(op, "Workers must not be negative, but got %d; with 0 the goroutine that takes batches prepares them", l.workers))
+	case l.prefetch < 0:
+		panic(args.ValueError(op, "Prefetch must not be negative, but got %d", l.prefetch))
 	}
-	if o.BatchSize == 0 {
-		o.BatchSize = 1
-	}
-	if o.Prefetch == 0 {
-		o.Prefetch = 2
-	}
-	if o.Seed != 0 {
+	if seed, given := args.Seed(op, "Seed", opt.Seed); given {
 		l.generator = gotorch.NewGenerator(gotorch.CPU)
-		l.generator.ManualSeed(o.Seed)
+		l.generator.ManualSeed(seed)
 	}
 	return l
 }
@@ -59,10 +62,10 @@ func (l *Loader[S]) Len() int { return l.batches(l.set.Len()) }
 
 // batches is Len for a data set of n samples.
 func (l *Loader[S]) batches(n int) int {
-	if !l.opts.DropLast {
-		n += l.opts.BatchSize - 1
+	if !l.dropLast {
+		n += l.batchSize - 1
 	}
-	return n / l.opts.BatchSize
+	return n / l.batchSize
 }
 
 // All is one epoch: it yields each batch once. After an error, which comes with an empty batch, it
@@ -70,34 +73,106 @@ func (l *Loader[S]) batches(n int) int {
 // closed, if it has a method Close.
 //
 // A batch belongs to whoever took it: the collector frees it, or Close does it sooner.
+//
+// Do not give All to iter.Pull2: where its next is called inside a [gotorch.Scope] or another function
+// that keeps the goroutine on its thread, Go ends the program, because a coroutine may not change its
+// thread. [Loader.Pull] is for that.
 func (l *Loader[S]) All() iter.Seq2[S, error] {
 	return func(yield func(S, error) bool) {
-		epoch, err := gotorch.Try(l.newEpoch)
-		if err != nil {
-			var none S
-			yield(none, err)
-			return
-		}
-		walk := l.loadEach
-		if l.opts.Workers > 0 {
-			walk = l.loadAhead
-		}
-		if walk(epoch, yield) && l.opts.Shuffle && l.generator != nil {
-			// At the end of an epoch PyTorch's sampler draws an order of which it uses nothing.
-			gotorch.RandpermGenerator(int64(epoch.size), l.generator).Close()
+		w := walk[S]{loader: l}
+		defer w.stop()
+		for {
+			batch, err, ok := w.next()
+			if !ok || !yield(batch, err) {
+				return
+			}
 		}
 	}
 }
 
-// loadEach yields the batches as they are asked for, and reports whether it came to the end.
-func (l *Loader[S]) loadEach(e epoch, yield func(S, error) bool) bool {
-	for i := range l.batches(e.size) {
-		batch, err := l.load(e, i)
-		if !yield(batch, err) || err != nil {
-			return false
+// Pull is one epoch as iter.Pull2 would give it, for code that asks for batches rather than looping
+// over them, as one that takes from two loaders in turn. next returns the next batch, and false after
+// the last one or an error. stop ends the epoch early, as leaving a loop over [Loader.All] does; it may
+// be called more than once, and must be unless next has returned false. They may be called anywhere,
+// but not at the same time. A batch that is prepared without workers belongs to the [gotorch.Scope]
+// that next is called in.
+//
+//	next, stop := loader.Pull()
+//	defer stop()
+//	for batch, err, ok := next(); ok; batch, err, ok = next() {
+//		...
+//	}
+func (l *Loader[S]) Pull() (next func() (S, error, bool), stop func()) {
+	w := &walk[S]{loader: l}
+	return w.next, w.stop
+}
+
+// walk is an epoch under way.
+type walk[S any] struct {
+	loader  *Loader[S]
+	started bool
+	done    bool
+	epoch   epoch
+	taken   int       // batches
+	ahead   *ahead[S] // nil: there are no workers
+	cleanup runtime.Cleanup
+}
+
+// next returns the next batch; false at the end.
+func (w *walk[S]) next() (batch S, err error, ok bool) {
+	if w.done {
+		return batch, nil, false
+	}
+	l := w.loader
+	if !w.started {
+		w.started = true
+		if w.epoch, err = gotorch.Try(l.newEpoch); err != nil {
+			w.stop()
+			return batch, err, true
+		}
+		if l.workers > 0 {
+			w.ahead = l.loadAhead(w.epoch)
+			// Where stop is not called, the workers are stopped when nobody can call next any more.
+			w.cleanup = runtime.AddCleanup(w, func(a *ahead[S]) { go a.close() }, w.ahead)
 		}
 	}
-	return true
+	if w.taken == l.batches(w.epoch.size) {
+		w.stop()
+		if l.shuffle && l.generator != nil {
+			// At the end of an epoch PyTorch's sampler draws an order of which it uses nothing.
+			gotorch.RandpermGenerator(int64(w.epoch.size), l.generator).Close()
+		}
+		return batch, nil, false
+	}
+	if w.ahead == nil {
+		batch, err = l.load(w.epoch, w.taken)
+	} else {
+		r := w.ahead.take()
+		if r.failed != nil {
+			w.stop()
+			panic(r.failed)
+		}
+		if r.ended {
+			w.stop()
+			runtime.Goexit()
+		}
+		batch, err = r.batch, r.err
+	}
+	w.taken++
+	if err != nil {
+		w.stop()
+	}
+	return batch, err, true
+}
+
+// stop ends the epoch.
+func (w *walk[S]) stop() {
+	w.done = true
+	if w.ahead != nil {
+		w.cleanup.Stop()
+		w.ahead.close()
+		w.ahead = nil
+	}
 }
 
 // epoch is the plan for one walk through the data set.
@@ -117,7 +192,7 @@ func (l *Loader[S]) newEpoch() epoch {
 		return uint64(gotorch.Item[int64](seed))
 	}
 	e.seed = draw()
-	if !l.opts.Shuffle {
+	if !l.shuffle {
 		return e
 	}
 	generator := l.generator
@@ -133,8 +208,8 @@ func (l *Loader[S]) newEpoch() epoch {
 
 // load prepares the i-th batch of an epoch.
 func (l *Loader[S]) load(e epoch, i int) (S, error) {
-	indices := make([]int, 0, l.opts.BatchSize)
-	for at := i * l.opts.BatchSize; at < min((i+1)*l.opts.BatchSize, e.size); at++ {
+	indices := make([]int, 0, l.batchSize)
+	for at := i * l.batchSize; at < min((i+1)*l.batchSize, e.size); at++ {
 		if e.order != nil {
 			indices = append(indices, e.order[at])
 		} else {
@@ -149,77 +224,84 @@ type result[S any] struct {
 	batch  S
 	err    error
 	failed *workerPanic
+	ended  bool // its goroutine did, by runtime.Goexit
 }
 
-// loadAhead is loadEach with workers. The batches' places are queued in order; each worker takes the
+// ahead is workers that prepare batches. The batches' places are queued in order; each worker takes the
 // next place that is not taken and puts its batch there.
-func (l *Loader[S]) loadAhead(e epoch, yield func(S, error) bool) bool {
-	type place struct {
-		i      int
-		result chan result[S]
-	}
-	var (
-		queue   = make(chan place, l.opts.Workers*l.opts.Prefetch)
-		todo    = make(chan place)
-		stop    = make(chan struct{})
-		running sync.WaitGroup
-	)
-	running.Go(func() {
-		defer close(queue)
+type ahead[S any] struct {
+	queue   chan place[S]
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+type place[S any] struct {
+	i      int
+	result chan result[S]
+}
+
+func (l *Loader[S]) loadAhead(e epoch) *ahead[S] {
+	a := &ahead[S]{queue: make(chan place[S], l.workers*l.prefetch), stop: make(chan struct{})}
+	todo := make(chan place[S])
+	a.running.Go(func() {
+		defer close(a.queue)
 		defer close(todo)
 		for i := range l.batches(e.size) {
-			p := place{i, make(chan result[S], 1)}
+			p := place[S]{i, make(chan result[S], 1)}
 			select {
-			case queue <- p:
-			case <-stop:
+			case a.queue <- p:
+			case <-a.stop:
 				return
 			}
 			select {
 			case todo <- p:
-			case <-stop:
+			case <-a.stop:
 				return
 			}
 		}
 	})
-	for range l.opts.Workers {
-		running.Go(func() {
+	for range l.workers {
+		a.running.Go(func() {
 			for p := range todo {
-				p.result <- l.work(e, p.i)
+				l.work(e, p)
 			}
 		})
 	}
-	defer func() {
-		close(stop)
-		running.Wait()
-		for p := range queue {
-			select {
-			case r := <-p.result:
-				discard(r.batch)
-			default: // no worker had taken it
-			}
-		}
-	}()
-	for p := range queue {
-		r := <-p.result
-		if r.failed != nil {
-			panic(r.failed)
-		}
-		if !yield(r.batch, r.err) || r.err != nil {
-			return false
-		}
-	}
-	return true
+	return a
 }
 
-// work is load in a worker, where a panic would end the program before anybody could catch it.
-func (l *Loader[S]) work(e epoch, i int) (r result[S]) {
+// take waits for the next batch.
+func (a *ahead[S]) take() result[S] {
+	p := <-a.queue
+	return <-p.result
+}
+
+// close stops the workers, waits for them, and closes what they had prepared.
+func (a *ahead[S]) close() {
+	close(a.stop)
+	a.running.Wait()
+	for p := range a.queue {
+		select {
+		case r := <-p.result:
+			discard(r.batch)
+		default: // no worker had taken it
+		}
+	}
+}
+
+// work is load in a worker. A panic would end the program there before anybody could catch it, and the
+// end of the goroutine, as by t.Fatal, would leave whoever takes the batch waiting: he does the same
+// instead.
+func (l *Loader[S]) work(e epoch, p place[S]) {
+	r := result[S]{ended: true}
 	defer func() {
 		if v := recover(); v != nil {
-			r.failed = &workerPanic{v, debug.Stack()}
+			r = result[S]{failed: &workerPanic{v, debug.Stack()}}
 		}
+		p.result <- r
 	}()
-	r.batch, r.err = l.load(e, i)
-	return r
+	batch, err := l.load(e, p.i)
+	r = result[S]{batch: batch, err: err}
 }
 
 // discard closes a batch that nobody will take.

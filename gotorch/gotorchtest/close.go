@@ -14,11 +14,13 @@ package gotorchtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // Options say what counts as close. Without them, it is what counts in Python's
@@ -28,7 +30,7 @@ type Options struct {
 	// RTol and ATol are the tolerances; give both or none. By default they are those of the less
 	// precise of the two dtypes: 1.3e-6 and 1e-5 for Float32, 1e-7 and 1e-7 for Float64, 1e-3 and
 	// 1e-5 for Float16, 1.6e-2 and 1e-5 for BFloat16, 0 and 0 for integers and bools.
-	RTol, ATol *float64
+	RTol, ATol gotorch.Scalar
 
 	EqualNaN     bool // a NaN is close to a NaN
 	AnyDevice    bool // compare tensors on different devices
@@ -51,12 +53,8 @@ func AssertClose(tb testing.TB, got, want gotorch.Tensor, opts ...Options) bool 
 // AssertEqual is [AssertClose] without tolerances, where NaNs are equal.
 func AssertEqual(tb testing.TB, got, want gotorch.Tensor, opts ...Options) bool {
 	tb.Helper()
-	o := Options{EqualNaN: true}
-	if len(opts) > 0 {
-		o = opts[0]
-		o.EqualNaN = true
-	}
-	o.RTol, o.ATol = new(float64), new(float64)
+	o := args.Option(opts)
+	o.EqualNaN, o.RTol, o.ATol = true, 0, 0
 	return AssertClose(tb, got, want, o)
 }
 
@@ -80,11 +78,8 @@ func AssertAllClose(tb testing.TB, got, want []gotorch.Tensor, opts ...Options) 
 // Diff says how got differs from want, in one or more lines; "" if they are close. A tensor that is
 // none is close to another none only. What it makes meanwhile it frees.
 func Diff(got, want gotorch.Tensor, opts ...Options) string {
-	var o Options
-	if len(opts) > 0 {
-		o = opts[0]
-	}
-	if (o.RTol == nil) != (o.ATol == nil) {
+	o := args.Option(opts)
+	if rtol, atol := o.given(); math.IsNaN(rtol) != math.IsNaN(atol) {
 		return "Options must have both RTol and ATol, or neither"
 	}
 	if !got.Defined() || !want.Defined() {
@@ -244,9 +239,14 @@ func magnitude(a gotorch.Tensor) gotorch.Tensor {
 
 type tolerance struct{ rtol, atol float64 }
 
+// given returns the tolerances, each NaN where it was left out.
+func (o Options) given() (rtol, atol float64) {
+	return args.Float("gotorchtest.Diff", "RTol", o.RTol, math.NaN()), args.Float("gotorchtest.Diff", "ATol", o.ATol, math.NaN())
+}
+
 func (o Options) tolerances(a, b gotorch.DType) (rtol, atol float64) {
-	if o.RTol != nil {
-		return *o.RTol, *o.ATol
+	if rtol, atol := o.given(); !math.IsNaN(rtol) {
+		return rtol, atol
 	}
 	x, y := defaultTolerance(a), defaultTolerance(b)
 	return max(x.rtol, y.rtol), max(x.atol, y.atol)

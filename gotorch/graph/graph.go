@@ -37,10 +37,11 @@ import (
 	"gotorch.dev/gotorch/internal/door"
 )
 
-// ABI2_15_0 is there while the C functions have the arguments that PyTorch 2.15.0 gives them. A
-// generated package names it. Where it does not compile for lack of it, the package was generated
-// for another version of gotorch: generate it again.
-const ABI2_15_0 = true
+// ABI2_15_0r2 is there while the C functions have the arguments that PyTorch 2.15.0 gives them, and
+// the symbols that they have since gotorch's second revision. A generated package names it. Where it
+// does not compile for lack of it, the package was generated for another version of gotorch: generate
+// it again.
+const ABI2_15_0r2 = true
 
 var c = door.CallC.(door.Calls[gotorch.Tensor])
 

@@ -27,10 +27,10 @@ type BatchNorm2dModule struct {
 
 // BatchNorm2dOptions are the arguments of [BatchNorm2d] that have defaults.
 type BatchNorm2dOptions struct {
-	Eps                 *float64 // added to the variance; default: 1e-5
-	Momentum            *float64 // default: 0.1
-	CumulativeAverage   bool     // PyTorch's momentum=None
-	NoAffine            bool     // neither weight nor bias
+	Eps                 gotorch.Scalar // added to the variance; default: 1e-5
+	Momentum            gotorch.Scalar // default: 0.1
+	CumulativeAverage   bool           // PyTorch's momentum=None
+	NoAffine            bool           // neither weight nor bias
 	NoBias              bool
 	NoTrackRunningStats bool // use the batch's own statistics in evaluation mode too
 	Device              gotorch.Device
@@ -43,11 +43,12 @@ type BatchNorm2dOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm2d.html.
 func BatchNorm2d(numFeatures int64, opts ...BatchNorm2dOptions) *BatchNorm2dModule {
+	const op = "nn.BatchNorm2d"
 	opt := args.Option(opts)
 	m := &BatchNorm2dModule{
 		NumFeatures:       numFeatures,
-		Eps:               args.Or(opt.Eps, 1e-5),
-		Momentum:          args.Or(opt.Momentum, 0.1),
+		Eps:               args.Float(op, "Eps", opt.Eps, 1e-5),
+		Momentum:          args.Float(op, "Momentum", opt.Momentum, 0.1),
 		CumulativeAverage: opt.CumulativeAverage,
 	}
 	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
@@ -89,19 +90,19 @@ func (m *BatchNorm2dModule) ResetParameters() {
 // Forward normalises x. It panics with a ValueError if x has not four dimensions, or if there is only
 // one value per channel to go by.
 func (m *BatchNorm2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
+	m.outer()
 	if n := x.Dim(); n != 4 {
 		panic(args.ValueError("nn.BatchNorm2d", "expected 4D input (got %dD input)", n))
 	}
 	opt := F.BatchNormOptions{
 		Weight: m.Weight, Bias: m.Bias, RunningMean: m.RunningMean, RunningVar: m.RunningVar,
 		Training: m.Training() || !m.RunningMean.Defined(),
-		Momentum: &m.Momentum, Eps: &m.Eps,
+		Momentum: m.Momentum, Eps: m.Eps,
 	}
 	if m.Training() && m.NumBatchesTracked.Defined() {
 		m.NumBatchesTracked.AddScalar_(1)
 		if m.CumulativeAverage {
-			factor := 1 / gotorch.Item[float64](m.NumBatchesTracked)
-			opt.Momentum = &factor
+			opt.Momentum = 1 / gotorch.Item[float64](m.NumBatchesTracked)
 		}
 	}
 	return F.BatchNorm(x, opt)

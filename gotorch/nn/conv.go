@@ -30,11 +30,11 @@ type Conv2dModule struct {
 // Conv2dOptions are the arguments of [Conv2d] that have defaults. Lists have one element for both
 // directions, or height and width.
 type Conv2dOptions struct {
-	Stride      []int64 // default: 1
-	Padding     []int64 // default: 0
-	SamePadding bool    // PyTorch's padding='same': as much padding as keeps height and width
-	Dilation    []int64 // default: 1
-	Groups      int64   // default: 1
+	Stride      []int64        // default: 1
+	Padding     []int64        // default: 0
+	SamePadding bool           // PyTorch's padding='same': as much padding as keeps height and width
+	Dilation    []int64        // default: 1
+	Groups      gotorch.Scalar // default: 1
 	NoBias      bool
 	PaddingMode F.PadMode // default: F.PadZeros; also F.PadReflect, F.PadReplicate and F.PadCircular
 	Device      gotorch.Device
@@ -43,7 +43,7 @@ type Conv2dOptions struct {
 
 // Conv2d correlates pictures with a kernel: (N, in, H, W) → (N, out, H', W'), also without N. Weight
 // and bias begin as random numbers, uniform between -1/√n and 1/√n, where n is the number of inputs
-// to each output. It panics with a ValueError if the channels are no multiples of Groups.
+// to each output. It panics with a ValueError if Groups is not positive, or the channels are no multiples of it.
 //
 //	nn.Conv2d(3, 16, 5)
 //	nn.Conv2d(3, 16, []int64{3, 5}, nn.Conv2dOptions{Padding: []int64{1, 2}})
@@ -59,14 +59,11 @@ func Conv2d[K Pair](in, out int64, kernel K, opts ...Conv2dOptions) *Conv2dModul
 		Padding:     twice(op, "Padding", orInts(opt.Padding, 0)),
 		SamePadding: opt.SamePadding,
 		Dilation:    twice(op, "Dilation", orInts(opt.Dilation, 1)),
-		Groups:      opt.Groups,
+		Groups:      args.Int(op, "Groups", opt.Groups, 1),
 		PaddingMode: opt.PaddingMode,
 	}
-	if m.Groups == 0 {
-		m.Groups = 1
-	}
 	switch {
-	case m.Groups < 0:
+	case m.Groups <= 0:
 		panic(args.ValueError(op, "groups must be a positive integer"))
 	case in%m.Groups != 0:
 		panic(args.ValueError(op, "in_channels must be divisible by groups"))
@@ -93,6 +90,7 @@ func (m *Conv2dModule) ResetParameters() { resetWeightAndBias(m.Weight, m.Bias) 
 
 // Forward returns the correlation of x with Weight, plus Bias.
 func (m *Conv2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
+	m.outer()
 	opt := F.Conv2dOptions{Bias: m.Bias, Stride: m.Stride, Dilation: m.Dilation, Groups: m.Groups}
 	if m.PaddingMode != "" && m.PaddingMode != F.PadZeros {
 		x = F.Pad(x, m.margins(), F.PadOptions{Mode: m.PaddingMode})

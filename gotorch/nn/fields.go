@@ -28,6 +28,7 @@ type entry struct {
 	name   string
 	kind   kind
 	tensor *gotorch.Tensor
+	store  func() // puts tensor back where it is from; nil where it is the field itself
 	child  Modular
 	list   listKind // of the field that the entry is an element of
 	field  string   // the name of that field
@@ -93,6 +94,10 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 			like.child = child
 			return yield(like)
 		}
+		if inside := v.Elem().Type(); inside == tensorType || inside == reflect.PointerTo(tensorType) {
+			panic(typeError("nn.Init", "%s is a %v in an interface, where it is not found and would not learn: "+
+				"make the field a gotorch.Tensor, or a slice or map[string] of them; if it is no part of the module, tag it `nn:\"-\"`", like.name, inside))
+		}
 	case reflect.Struct:
 		if child, ok := v.Addr().Interface().(Modular); ok {
 			like.child = child
@@ -111,15 +116,16 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, key := range keys {
-			// A map's elements have no address, so what is yielded is a copy's.
+			// A map's elements have no address, so what is yielded is a copy's. Only who changes it stores
+			// it: others may be reading the map.
 			element := reflect.New(v.Type().Elem()).Elem()
 			element.Set(v.MapIndex(key))
 			like.name, like.list = join(prefix, key.String()), inMap
+			if element.Type() == tensorType {
+				like.store = func() { v.SetMapIndex(key, element) }
+			}
 			if !collect(element, like, yield) {
 				return false
-			}
-			if element.Type() == tensorType {
-				v.SetMapIndex(key, element)
 			}
 		}
 	}
@@ -143,6 +149,9 @@ func fieldsOf(t reflect.Type) []field {
 		if name == "-" {
 			continue
 		}
+		if f.Anonymous && (f.Type == tensorType || f.Type == reflect.PointerTo(tensorType)) {
+			panic(typeError("nn.Init", "%v embeds gotorch.Tensor, which is not found there and would not learn: give the tensor a field", t))
+		}
 		if f.Anonymous && inherits(f.Type) {
 			continue // VisibleFields lists its fields as t's own
 		}
@@ -150,6 +159,11 @@ func fieldsOf(t reflect.Type) []field {
 			panic(typeError("nn.Init", "%v embeds the interface %v: embed nn.Module, and give the other module a field", t, f.Type))
 		}
 		if !holds(f.Type) {
+			if hides(f.Type, map[reflect.Type]bool{}) {
+				panic(typeError("nn.Init", "field %s of %v is a %v, in which tensors and modules are not found and would not learn: "+
+					"make it a gotorch.Tensor, a module (a struct that embeds nn.Module), or a slice, array or map[string] of them; "+
+					"if it is no part of the module, tag it `nn:\"-\"`", f.Name, t, f.Type))
+			}
 			if name != "" || tagged {
 				panic(typeError("nn.Init", "field %s of %v has a tag nn, but its type %v holds no tensor or module", f.Name, t, f.Type))
 			}
@@ -227,6 +241,29 @@ func holds(t reflect.Type) bool {
 			return t.Elem() == tensorType
 		}
 		return holds(t.Elem())
+	}
+	return false
+}
+
+// hides reports whether a value of type t, which holds nothing that counts, can have a tensor or module
+// within all the same. Interfaces may have anything, and are left alone.
+func hides(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	if t == tensorType || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return hides(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if hides(t.Field(i).Type, seen) {
+				return true
+			}
+		}
 	}
 	return false
 }

@@ -47,16 +47,17 @@ type FlattenModule struct {
 
 // FlattenOptions are the arguments of [Flatten] that have defaults.
 type FlattenOptions struct {
-	StartDim *int64 // default: 1
-	EndDim   *int64 // default: -1
+	StartDim gotorch.Scalar // default: 1
+	EndDim   gotorch.Scalar // default: -1
 }
 
 // Flatten joins the dimensions from StartDim to EndDim to one: (N, C, H, W) → (N, C·H·W).
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Flatten.html.
 func Flatten(opts ...FlattenOptions) *FlattenModule {
+	const op = "nn.Flatten"
 	opt := args.Option(opts)
-	return Init(&FlattenModule{StartDim: args.Or(opt.StartDim, 1), EndDim: args.Or(opt.EndDim, -1)})
+	return Init(&FlattenModule{StartDim: args.Int(op, "StartDim", opt.StartDim, 1), EndDim: args.Int(op, "EndDim", opt.EndDim, -1)})
 }
 
 // Forward returns x with fewer dimensions, without copying where it can.

@@ -47,6 +47,7 @@ func (m *LinearModule) ResetParameters() { resetWeightAndBias(m.Weight, m.Bias) 
 
 // Forward returns x·Weightᵀ + Bias.
 func (m *LinearModule) Forward(x gotorch.Tensor) gotorch.Tensor {
+	m.outer()
 	return F.Linear(x, m.Weight, F.LinearOptions{Bias: m.Bias})
 }
 
@@ -65,6 +66,6 @@ func resetWeightAndBias(weight, bias gotorch.Tensor) {
 	if bias.Defined() {
 		fanIn, _ := nninit.Fans(weight)
 		bound := 1 / math.Sqrt(float64(fanIn))
-		nninit.Uniform_(bias, nninit.UniformOptions{From: -bound, To: &bound})
+		nninit.Uniform_(bias, nninit.UniformOptions{From: -bound, To: bound})
 	}
 }

@@ -11,7 +11,7 @@ type CrossEntropyLossModule struct {
 	Module
 	Weight         gotorch.Tensor `nn:",buffer"` // (classes), or none
 	Reduction      F.Reduction
-	IgnoreIndex    *int64
+	IgnoreIndex    int64
 	LabelSmoothing float64
 }
 
@@ -21,7 +21,7 @@ type CrossEntropyLossModule struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossEntropyLoss.html.
 func CrossEntropyLoss(opts ...F.CrossEntropyOptions) *CrossEntropyLossModule {
 	opt := args.Option(opts)
-	return Init(&CrossEntropyLossModule{Weight: opt.Weight, Reduction: opt.Reduction, IgnoreIndex: opt.IgnoreIndex,
+	return Init(&CrossEntropyLossModule{Weight: opt.Weight, Reduction: opt.Reduction, IgnoreIndex: args.Int("nn.CrossEntropyLoss", "IgnoreIndex", opt.IgnoreIndex, -100),
 		LabelSmoothing: opt.LabelSmoothing})
 }
 

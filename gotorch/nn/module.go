@@ -3,7 +3,10 @@ package nn
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
+	"unsafe"
+	"weak"
 
 	"gotorch.dev/gotorch"
 )
@@ -17,6 +20,9 @@ type Module struct {
 	_    noCopy
 	self Modular // what embeds it
 	eval bool
+
+	// The parameters that Init has made, so that those can be told that came later.
+	made known
 }
 
 // Modular is any struct that embeds [Module], seen through a pointer. The methods are Module's.
@@ -69,7 +75,12 @@ func (m *Module) module() *Module { return m }
 //	Cache  gotorch.Tensor `nn:"-"`          // nothing of the module's
 //
 // Init panics with a TypeError for a tag that it does not understand, for two fields of one name and
-// for a tensor or module in a field that is not exported and has no tag "-".
+// for a tensor or module where it would not be found: in a field that is not exported, or deep in a type
+// of another kind, as a struct that embeds a Tensor. A tag "-" says that this is meant.
+//
+// A tensor that is put into a field later must be a parameter already, as [Parameter] makes them, or
+// Init must be called again; else Parameters panics. Init leaves alone what it has made before, so that
+// what was frozen stays so.
 func Init[M Modular](m M) M {
 	v := reflect.ValueOf(m)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -98,6 +109,9 @@ func bind(m Modular) *Module {
 // adopt makes m's own tensors into parameters, and binds its children.
 func adopt(m Modular) {
 	names := map[string]bool{}
+	before := known{}
+	before.gather(m)
+	made := known{}
 	for e := range entries(m) {
 		if names[e.name] {
 			panic(typeError("nn.Init", "two parts of %T have the name %q", m, e.name))
@@ -107,15 +121,45 @@ func adopt(m Modular) {
 		case e.child != nil:
 			bind(e.child)
 		case e.kind == parameter && e.tensor.Defined():
-			asParameter(e.tensor)
+			if !before.has(*e.tensor) {
+				asParameter(e)
+			}
+			made[weak.Make(e.tensor.T)] = true
+		}
+	}
+	m.module().made = made
+}
+
+// known is parameters that Init has made. It does not keep them.
+type known map[weak.Pointer[unsafe.Pointer]]bool
+
+func (k known) has(t gotorch.Tensor) bool { return k[weak.Make(t.T)] }
+
+// gather adds the parameters of m and of all modules within, which may share them.
+func (k known) gather(m Modular) {
+	maps.Copy(k, m.module().made)
+	for e := range entries(m) {
+		if e.child != nil {
+			k.gather(e.child)
 		}
 	}
 }
 
+// Parameter returns t as a parameter, for a field of a module that was given to [Init] before: it shares
+// t's memory, requires gradients and has no part in the graph that t may be from. It panics with a
+// RuntimeError if t is neither floating point nor complex.
+//
+//	m.Weight = nn.Parameter(gotorch.Randn([]int64{10, 784}))
+func Parameter(t gotorch.Tensor) gotorch.Tensor { return t.Detach().RequiresGrad_() }
+
 // asParameter is what PyTorch's Parameter does to a tensor.
-func asParameter(t *gotorch.Tensor) {
+func asParameter(e entry) {
+	t := e.tensor
 	if !t.IsLeaf() {
 		*t = t.Detach()
+		if e.store != nil {
+			e.store()
+		}
 	}
 	if d := t.DType(); (d.IsFloatingPoint() || d.IsComplex()) && !t.RequiresGrad() {
 		t.RequiresGrad_(true)
@@ -193,22 +237,65 @@ func (m *Module) NamedChildren() iter.Seq2[string, Modular] {
 	}
 }
 
+// checkParameters panics with a TypeError if a parameter was assigned after Init and cannot learn.
+func (m *Module) checkParameters() {
+	var made known
+	for name, t := range m.tensors(false, parameter) {
+		if d := t.DType(); t.RequiresGrad() && t.IsLeaf() || !d.IsFloatingPoint() && !d.IsComplex() {
+			continue
+		}
+		if made == nil {
+			made = known{}
+			made.gather(m.outer())
+		}
+		if made.has(t) { // frozen
+			continue
+		}
+		what := "does not require gradients"
+		if t.RequiresGrad() {
+			what = "is the result of a computation"
+		}
+		panic(typeError("nn.Parameters", "%q of %T was assigned after nn.Init and %s, so it would not learn: assign nn.Parameter(t), "+
+			"or call nn.Init again; a tensor that is not to be learned has the tag `nn:\",buffer\"` or `nn:\"-\"`", name, m.outer(), what))
+	}
+}
+
 // tensors yields the tensors of the wanted kinds in m and all modules within. With each once, a
 // tensor that has several names comes under the first.
 func (m *Module) tensors(once bool, wanted ...kind) iter.Seq2[string, gotorch.Tensor] {
 	return func(yield func(string, gotorch.Tensor) bool) {
-		for name, t := range m.places(once, wanted...) {
-			if !yield(name, *t) {
+		for name, place := range m.places(once, wanted...) {
+			if !yield(name, *place.tensor) {
 				return
 			}
 		}
 	}
 }
 
+// place is where a tensor is.
+type place struct {
+	entry
+	of *Module
+}
+
+// put replaces the tensor by another one, which is as much a parameter as the old one.
+func (p place) put(t gotorch.Tensor) {
+	if t.T == p.tensor.T {
+		return
+	}
+	if p.of.made.has(*p.tensor) {
+		p.of.made[weak.Make(t.T)] = true
+	}
+	*p.tensor = t
+	if p.store != nil {
+		p.store()
+	}
+}
+
 // places is tensors with the fields rather than what is in them.
-func (m *Module) places(once bool, wanted ...kind) iter.Seq2[string, *gotorch.Tensor] {
+func (m *Module) places(once bool, wanted ...kind) iter.Seq2[string, place] {
 	self := m.outer()
-	return func(yield func(string, *gotorch.Tensor) bool) {
+	return func(yield func(string, place) bool) {
 		modules, handles := map[*Module]bool{}, map[uintptr]bool{}
 		walk(self, "", func(prefix string, m Modular) bool {
 			if once && modules[m.module()] {
@@ -225,7 +312,7 @@ func (m *Module) places(once bool, wanted ...kind) iter.Seq2[string, *gotorch.Te
 						continue
 					}
 					handles[handle] = true
-					if !yield(join(prefix, e.name), e.tensor) {
+					if !yield(join(prefix, e.name), place{e, m.module()}) {
 						return false
 					}
 				}
@@ -235,12 +322,16 @@ func (m *Module) places(once bool, wanted ...kind) iter.Seq2[string, *gotorch.Te
 	}
 }
 
-// NamedParameters yields every parameter once, in the order of the fields.
+// NamedParameters yields every parameter once, in the order of the fields. It panics as
+// [Module.Parameters] does.
 func (m *Module) NamedParameters() iter.Seq2[string, gotorch.Tensor] {
+	m.checkParameters()
 	return m.tensors(true, parameter)
 }
 
-// Parameters returns every parameter once, in the order of the fields: what an optimiser wants.
+// Parameters returns every parameter once, in the order of the fields: what an optimiser wants. It
+// panics with a TypeError if one would not learn because it was put into its field after [Init] and is
+// no parameter: see [Parameter].
 func (m *Module) Parameters() []gotorch.Tensor { return second(m.NamedParameters()) }
 
 // NamedBuffers yields every buffer once: tensors that are part of the state and are not trained.
@@ -281,8 +372,12 @@ func (m *Module) Train(on bool) {
 // Eval puts the module and all modules within into evaluation mode.
 func (m *Module) Eval() { m.Train(false) }
 
-// Training reports whether the module is in training mode, as it is at first.
-func (m *Module) Training() bool { return !m.eval }
+// Training reports whether the module is in training mode, as it is at first. It panics with a
+// TypeError if the module was not given to [Init].
+func (m *Module) Training() bool {
+	m.outer()
+	return !m.eval
+}
 
 // Apply calls fn for every module within, each once, and then for the module itself.
 func (m *Module) Apply(fn func(m Modular)) {
@@ -310,8 +405,13 @@ func (m *Module) ZeroGrad() {
 	}
 }
 
-// RequiresGrad_ makes all parameters require gradients, or none.
+// RequiresGrad_ makes all parameters require gradients, or none; also those that were put into their
+// fields after [Init].
 func (m *Module) RequiresGrad_(on bool) {
+	walk(m.outer(), "", func(_ string, m Modular) bool {
+		adopt(m)
+		return true
+	})
 	for _, p := range m.NamedParameters() {
 		p.RequiresGrad_(on)
 	}
@@ -329,11 +429,11 @@ func (m *Module) To(args ...gotorch.ToArg) {
 	gotorch.NoGrad(func() {
 		converted := map[uintptr]gotorch.Tensor{} // by handles of what they were
 		for _, place := range m.places(false, parameter, buffer, transient) {
-			handle := uintptr(*place.T)
+			handle := uintptr(*place.tensor.T)
 			if _, done := converted[handle]; !done {
-				converted[handle] = convert(*place, want)
+				converted[handle] = convert(*place.tensor, want)
 			}
-			*place = converted[handle]
+			place.put(converted[handle])
 		}
 	})
 }

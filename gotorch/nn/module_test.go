@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/nn"
@@ -252,8 +255,207 @@ func TestInitRefusesWhatItCannotFind(t *testing.T) {
 	expectPanic(t, gotorch.TypeError, "must be a pointer to a struct", func() { nn.Init((*tree)(nil)) })
 }
 
+// scaled is a type that embeds a Tensor.
+type scaled struct {
+	gotorch.Tensor
+	Scale float64
+}
+
+func TestInitRefusesTensorsThatWouldNotLearn(t *testing.T) {
+	one := gotorch.Ones([]int64{1})
+	for name, fn := range map[string]func(){
+		"a type that embeds Tensor": func() {
+			nn.Init(&struct {
+				nn.Module
+				W scaled
+			}{W: scaled{Tensor: one}})
+		},
+		"a pointer to one": func() {
+			nn.Init(&struct {
+				nn.Module
+				W *scaled
+			}{})
+		},
+		"a pointer": func() {
+			nn.Init(&struct {
+				nn.Module
+				W *gotorch.Tensor
+			}{W: &one})
+		},
+		"a plain struct": func() {
+			nn.Init(&struct {
+				nn.Module
+				Weights []struct{ A, B gotorch.Tensor }
+			}{})
+		},
+		"a map by numbers": func() {
+			nn.Init(&struct {
+				nn.Module
+				W map[int]gotorch.Tensor
+			}{})
+		},
+		"modules in a map by numbers": func() {
+			nn.Init(&struct {
+				nn.Module
+				Layers map[int]nn.Layer
+			}{})
+		},
+		"an embedded type that embeds Tensor": func() {
+			nn.Init(&struct {
+				nn.Module
+				scaled
+			}{scaled: scaled{Tensor: one}})
+		},
+		"an interface": func() {
+			nn.Init(&struct {
+				nn.Module
+				W any
+			}{W: one})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { expectPanic(t, gotorch.TypeError, "would not learn", fn) })
+	}
+	// What is tagged is nobody's mistake, and what holds no tensor is left alone.
+	nn.Init(&struct {
+		nn.Module
+		W     scaled `nn:"-"`
+		Count map[int]string
+		Any   any
+	}{W: scaled{Tensor: one}, Any: 3})
+}
+
+func TestAWeightThatIsAssignedLateMustBeAParameter(t *testing.T) {
+	type net struct {
+		nn.Module
+		W, V gotorch.Tensor
+		Seen gotorch.Tensor `nn:",buffer"`
+		Map  map[string]gotorch.Tensor
+		FC   *nn.LinearModule
+	}
+	ones := func() gotorch.Tensor { return gotorch.Ones([]int64{2, 2}) }
+	made := func() *net {
+		return nn.Init(&net{W: ones(), Map: map[string]gotorch.Tensor{"a": ones()}, FC: nn.Linear(2, 2)})
+	}
+	for name, assign := range map[string]func(m *net){
+		"w":         func(m *net) { m.W = ones() },
+		"v":         func(m *net) { m.V = ones() },
+		"map.b":     func(m *net) { m.Map["b"] = ones() },
+		"fc.weight": func(m *net) { m.FC.Weight = ones() },
+	} {
+		m := made()
+		assign(m)
+		for what, use := range map[string]func(){
+			"Parameters": func() { m.Parameters() }, "NamedParameters": func() { m.NamedParameters() }, "ZeroGrad": func() { m.ZeroGrad() },
+		} {
+			t.Run(what+" "+name, func(t *testing.T) {
+				expectPanic(t, gotorch.TypeError, fmt.Sprintf("%q of *nn_test.net was assigned after nn.Init and does not require gradients", name), use)
+			})
+		}
+		if name == "fc.weight" {
+			nn.Init(m.FC)
+		} else {
+			nn.Init(m)
+		}
+		for name, p := range m.NamedParameters() {
+			if !p.RequiresGrad() {
+				t.Errorf("after another Init %s requires no gradients", name)
+			}
+		}
+	}
+	m := made()
+	m.W = ones().RequiresGrad_().MulScalar(2)
+	expectPanic(t, gotorch.TypeError, "is the result of a computation", func() { m.Parameters() })
+
+	// What can learn, or is frozen on purpose, is no mistake.
+	m = made()
+	m.W, m.V = nn.Parameter(ones()), ones().RequiresGrad_()
+	m.Seen = ones()
+	m.Parameters()
+	m.FC.Weight.RequiresGrad_(false)
+	m.Parameters()
+	m.W = m.FC.Weight // tied, and frozen
+	m.Parameters()
+	nn.Init(m)
+	if m.FC.Weight.RequiresGrad() || m.W.RequiresGrad() {
+		t.Error("another Init has thawed a parameter")
+	}
+	m.V = ones()
+	m.RequiresGrad_(false)
+	if len(m.Parameters()) != 4 || m.V.RequiresGrad() {
+		t.Error("RequiresGrad_ does not take what came late")
+	}
+	m.To(gotorch.Meta) // other tensors in the same fields
+	m.Parameters()
+	if p := nn.Parameter(ones().RequiresGrad_().MulScalar(3)); !p.IsLeaf() || !p.RequiresGrad() {
+		t.Error("Parameter makes no parameter")
+	}
+	expectPanic(t, gotorch.RuntimeError, "floating point", func() { nn.Parameter(gotorch.Ones([]int64{1}, gotorch.TensorOptions{DType: gotorch.Int64})) })
+}
+
+// What came before is remembered without being kept.
+func TestReplacedParametersGoAway(t *testing.T) {
+	m := nn.Init(&struct {
+		nn.Module
+		W gotorch.Tensor
+	}{W: gotorch.Ones([]int64{1 << 20})})
+	collected := func() int64 {
+		for range 20 {
+			runtime.GC()
+			time.Sleep(time.Millisecond)
+		}
+		return gotorch.MemoryStats().NativeBytes
+	}
+	before := collected()
+	for range 5 {
+		m.W = nn.Parameter(gotorch.Ones([]int64{1 << 20}))
+		m.Parameters()
+		nn.Init(m)
+	}
+	if after := collected(); after > before+1<<20 {
+		t.Errorf("%d bytes became %d", before, after)
+	}
+}
+
+// With -race this fails if reading the parameters writes into the map.
+func TestReadingParametersLeavesMapsAlone(t *testing.T) {
+	m := nn.Init(&struct {
+		nn.Module
+		Named map[string]gotorch.Tensor
+	}{Named: map[string]gotorch.Tensor{"x": gotorch.Ones([]int64{1}), "y": gotorch.Ones([]int64{1})}})
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 50 {
+				for range m.NamedParameters() {
+				}
+				m.StateDict()
+				_ = m.Named["x"]
+			}
+		})
+	}
+	group.Wait()
+	m.Named["z"] = gotorch.Ones([]int64{2}, gotorch.TensorOptions{RequiresGrad: true}).MulScalar(2)
+	nn.Init(m)
+	if z := m.Named["z"]; !z.IsLeaf() || !z.RequiresGrad() {
+		t.Error("Init does not store what it made of an element")
+	}
+	m.To(gotorch.Meta)
+	if m.Named["x"].Device() != gotorch.Meta {
+		t.Error("To does not store what it made of an element")
+	}
+}
+
 func TestModulesWithoutInitSaySo(t *testing.T) {
-	expectPanic(t, gotorch.TypeError, "nn.Init", func() { new(tree).Parameters() })
+	x := gotorch.Ones([]int64{1, 2})
+	for name, use := range map[string]func(){
+		"Parameters": func() { new(tree).Parameters() },
+		"Training":   func() { new(tree).Training() },
+		"Linear":     func() { (&nn.LinearModule{Weight: gotorch.Ones([]int64{2, 2})}).Forward(x) },
+		"Dropout":    func() { new(nn.DropoutModule).Forward(x) },
+		"Sequential": func() { new(nn.SequentialModule).Forward(x) },
+	} {
+		t.Run(name, func(t *testing.T) { expectPanic(t, gotorch.TypeError, "was not given to nn.Init", use) })
+	}
 	// A parent's Init finds its children, so that they need none of their own.
 	parent := newTree()
 	expect(t, "child", names(parent.Branches[0]), []string{"http_gate.weight", "conv2d_a.weight", "head.weight"})
@@ -416,6 +618,7 @@ func TestLayersRefuseImpossibleOptions(t *testing.T) {
 		"in_channels must be divisible":          func() { nn.Conv2d(3, 4, 1, nn.Conv2dOptions{Groups: 2}) },
 		"out_channels must be divisible":         func() { nn.Conv2d(4, 3, 1, nn.Conv2dOptions{Groups: 2}) },
 		"groups must be a positive":              func() { nn.Conv2d(4, 4, 1, nn.Conv2dOptions{Groups: -2}) },
+		"groups must be a positive integer":      func() { nn.Conv2d(4, 4, 1, nn.Conv2dOptions{Groups: 0}) },
 		"not supported for strided":              func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{SamePadding: true, Stride: []int64{2}}) },
 		"exclude each other":                     func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{SamePadding: true, Padding: []int64{2}}) },
 		"padding_mode must be one of":            func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{PaddingMode: "mirror"}) },

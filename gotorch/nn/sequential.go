@@ -25,6 +25,7 @@ func (m *SequentialModule) Append(layer Layer) {
 // Forward sends x through all layers. What this package's own layers hand on to each other is freed at
 // once; a layer of yours may keep what it gets and makes.
 func (m *SequentialModule) Forward(x gotorch.Tensor) gotorch.Tensor {
+	m.outer()
 	for rest := m.Layers; len(rest) > 0; {
 		n := 0
 		for n < len(rest) && forgets(rest[n]) {

@@ -38,9 +38,9 @@ type moments struct {
 
 // AdamOptions are the arguments of [Adam] that have defaults.
 type AdamOptions struct {
-	LR          float64     // the learning rate; default: 1e-3
-	Betas       *[2]float64 // how slowly the averages of gradient and square follow; default: 0.9, 0.999
-	Eps         *float64    // added to the denominator; default: 1e-8
+	LR          gotorch.Scalar // the learning rate; default: 1e-3
+	Betas       *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
+	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
 	WeightDecay float64
 	AMSGrad     bool // divide by the greatest average of squares so far
 	Maximize    bool // climb instead of descending
@@ -49,13 +49,13 @@ type AdamOptions struct {
 
 // AdamWOptions are the arguments of [AdamW] that have defaults.
 type AdamWOptions struct {
-	LR          float64     // the learning rate; default: 1e-3
-	Betas       *[2]float64 // how slowly the averages of gradient and square follow; default: 0.9, 0.999
-	Eps         *float64    // added to the denominator; default: 1e-8
-	WeightDecay *float64    // default: 0.01
-	AMSGrad     bool        // divide by the greatest average of squares so far
-	Maximize    bool        // climb instead of descending
-	Fused       bool        // use a kernel that does a whole step at once
+	LR          gotorch.Scalar // the learning rate; default: 1e-3
+	Betas       *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
+	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
+	WeightDecay gotorch.Scalar // default: 0.01
+	AMSGrad     bool           // divide by the greatest average of squares so far
+	Maximize    bool           // climb instead of descending
+	Fused       bool           // use a kernel that does a whole step at once
 }
 
 // Adam follows the average gradient, each element at a pace that its average square sets. It panics
@@ -66,7 +66,7 @@ type AdamWOptions struct {
 func Adam(params []gotorch.Tensor, opts ...AdamOptions) *AdamOptimizer {
 	opt := args.Option(opts)
 	o := &AdamOptimizer{op: "optim.Adam"}
-	o.AddGroup(params, AdamWOptions{LR: opt.LR, Betas: opt.Betas, Eps: opt.Eps, WeightDecay: &opt.WeightDecay,
+	o.AddGroup(params, AdamWOptions{LR: opt.LR, Betas: opt.Betas, Eps: opt.Eps, WeightDecay: opt.WeightDecay,
 		AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused})
 	return o
 }
@@ -84,16 +84,17 @@ func AdamW(params []gotorch.Tensor, opts ...AdamWOptions) *AdamOptimizer {
 // optimiser made by [Adam] the default of WeightDecay is 0. It panics as [Adam] does.
 func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamWOptions) {
 	opt := args.Option(opts)
+	decay := 0.0
+	if o.decoupled {
+		decay = 0.01
+	}
 	g := &AdamGroup{
 		Params: append([]gotorch.Tensor(nil), params...),
-		LR:     opt.LR, Eps: args.Or(opt.Eps, 1e-8), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
+		LR:     args.Float(o.op, "LR", opt.LR, 1e-3), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8),
+		WeightDecay: args.Float(o.op, "WeightDecay", opt.WeightDecay, decay), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
 		DecoupledWeightDecay: o.decoupled, AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused,
 		moments: make([]moments, len(params)),
 	}
-	if o.decoupled {
-		g.WeightDecay = 0.01
-	}
-	g.WeightDecay = args.Or(opt.WeightDecay, g.WeightDecay)
 	notNegative(o.op, "learning rate", g.LR)
 	notNegative(o.op, "epsilon value", g.Eps)
 	notNegative(o.op, "weight_decay value", g.WeightDecay)
@@ -103,9 +104,6 @@ func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamWOptions) 
 		}
 	}
 	checkParams(o.op, params, o.groups())
-	if g.LR == 0 {
-		g.LR = 1e-3
-	}
 	o.Groups = append(o.Groups, g)
 }
 

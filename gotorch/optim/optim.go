@@ -12,7 +12,7 @@
 // Parameters in groups have options of their own, and all of them can be changed between steps:
 //
 //	opt := optim.AdamW(body.Parameters(), optim.AdamWOptions{LR: 1e-4})
-//	opt.AddGroup(head.Parameters(), optim.AdamWOptions{LR: 1e-3, WeightDecay: new(0.0)})
+//	opt.AddGroup(head.Parameters(), optim.AdamWOptions{LR: 1e-3, WeightDecay: 0})
 //	opt.Groups[0].LR *= 0.5
 //	for _, lr := range opt.LRs() { // of all groups, of any optimiser
 //		*lr *= 0.9
@@ -138,6 +138,14 @@ func stateDict(groups []group) gotorch.Dict {
 func loadStateDict(op string, groups []group, dict gotorch.Dict) error {
 	r := &reader{op: op}
 	states, _ := dict.Get("state").(gotorch.Dict)
+	byNumber := make(map[int64]gotorch.Dict, len(states))
+	for key, value := range states.All() {
+		number, ok1 := key.(int64)
+		state, ok2 := value.(gotorch.Dict)
+		if ok1 && ok2 {
+			byNumber[number] = state
+		}
+	}
 	list, ok := dict.Get("param_groups").([]any)
 	if !ok {
 		return args.ValueError(op, "the state dict has no list 'param_groups'")
@@ -155,7 +163,9 @@ func loadStateDict(op string, groups []group, dict gotorch.Dict) error {
 		}
 		ofParams := make([]gotorch.Dict, len(numbers))
 		for i, number := range numbers {
-			ofParams[i], _ = states.Get(number).(gotorch.Dict)
+			if number, ok := number.(int64); ok {
+				ofParams[i] = byNumber[number]
+			}
 		}
 		commits = append(commits, g.parse(r, options, ofParams))
 	}
@@ -174,10 +184,15 @@ type reader struct {
 	err error
 }
 
-func (r *reader) fail(key string, got any, want string) {
+// keep keeps err, if it is one.
+func (r *reader) keep(err error) {
 	if r.err == nil {
-		r.err = args.ValueError(r.op, "the state dict has %T as '%s', where %s is required", got, key, want)
+		r.err = err
 	}
+}
+
+func (r *reader) fail(key string, got any, want string) {
+	r.keep(args.ValueError(r.op, "the state dict has %T as '%s', where %s is required", got, key, want))
 }
 
 func (r *reader) float(d gotorch.Dict, key string) float64 {
@@ -188,7 +203,9 @@ func (r *reader) float(d gotorch.Dict, key string) float64 {
 		return float64(v)
 	case gotorch.Tensor:
 		if v.Defined() && v.Numel() == 1 && !v.DType().IsComplex() {
-			return gotorch.Item[float64](v)
+			number, err := gotorch.Try(func() float64 { return gotorch.Item[float64](v) })
+			r.keep(err)
+			return number
 		}
 		r.fail(key, v, "a number")
 	default:
@@ -235,17 +252,14 @@ func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor) (t gotor
 		return t
 	}
 	if got, want := fmt.Sprint(v.Shape()), fmt.Sprint(param.Shape()); got != want {
-		if r.err == nil {
-			r.err = args.ValueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want)
-		}
+		r.keep(args.ValueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want))
 		return t
 	}
-	defer func() {
-		if err, ok := recover().(error); ok && r.err == nil {
-			r.err = err
-		}
-	}()
-	return remember(func() gotorch.Tensor {
-		return v.Detach().To(gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true})
+	t, err := gotorch.Try(func() gotorch.Tensor {
+		return remember(func() gotorch.Tensor {
+			return v.Detach().To(gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true})
+		})
 	})
+	r.keep(err)
+	return t
 }

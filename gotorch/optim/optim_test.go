@@ -39,6 +39,35 @@ func TestImpossibleOptionsPanicWithValueErrors(t *testing.T) {
 	}
 }
 
+func TestZeroIsGiven(t *testing.T) {
+	p := []gotorch.Tensor{parameter(1)}
+	for name, lrs := range map[string][]*float64{
+		"SGD":   optim.SGD(p, optim.SGDOptions{LR: 0}).LRs(),
+		"Adam":  optim.Adam(p, optim.AdamOptions{LR: 0.0}).LRs(),
+		"AdamW": optim.AdamW(p, optim.AdamWOptions{LR: new(0.0)}).LRs(),
+	} {
+		if *lrs[0] != 0 {
+			t.Errorf("%s: LR: 0 is %v", name, *lrs[0])
+		}
+	}
+	for name, lrs := range map[string][]*float64{"SGD": optim.SGD(p).LRs(), "Adam": optim.Adam(p).LRs(), "AdamW": optim.AdamW(p).LRs()} {
+		if *lrs[0] != 1e-3 {
+			t.Errorf("%s: the default is %v", name, *lrs[0])
+		}
+	}
+	g := optim.AdamW(p, optim.AdamWOptions{Eps: 0, WeightDecay: 0}).Groups[0]
+	if g.Eps != 0 || g.WeightDecay != 0 {
+		t.Errorf("zeros are %v and %v", g.Eps, g.WeightDecay)
+	}
+	still := parameter(1)
+	opt := optim.SGD([]gotorch.Tensor{still}, optim.SGDOptions{LR: 0})
+	still.Sum().Backward()
+	opt.Step()
+	if gotorch.Item[float32](still) != 1 {
+		t.Errorf("with LR 0 the parameter became %v", still)
+	}
+}
+
 func TestParametersWithoutGradientStay(t *testing.T) {
 	for name, make := range makers() {
 		a, b := parameter(1), parameter(1)

@@ -22,7 +22,7 @@ type SGDGroup struct {
 
 // SGDOptions are the arguments of [SGD] that have defaults.
 type SGDOptions struct {
-	LR          float64 // the learning rate; default: 1e-3
+	LR          gotorch.Scalar // the learning rate; default: 1e-3
 	Momentum    float64
 	Dampening   float64 // of the momentum
 	WeightDecay float64
@@ -46,19 +46,17 @@ func SGD(params []gotorch.Tensor, opts ...SGDOptions) *SGDOptimizer {
 func (o *SGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...SGDOptions) {
 	const op = "optim.SGD"
 	opt := args.Option(opts)
-	notNegative(op, "learning rate", opt.LR)
+	lr := args.Float(op, "LR", opt.LR, 1e-3)
+	notNegative(op, "learning rate", lr)
 	notNegative(op, "momentum", opt.Momentum)
 	notNegative(op, "weight_decay value", opt.WeightDecay)
 	if opt.Nesterov && (opt.Momentum <= 0 || opt.Dampening != 0) {
 		panic(args.ValueError(op, "Nesterov momentum requires a momentum and zero dampening"))
 	}
 	checkParams(op, params, o.groups())
-	if opt.LR == 0 {
-		opt.LR = 1e-3
-	}
 	o.Groups = append(o.Groups, &SGDGroup{
 		Params: append([]gotorch.Tensor(nil), params...),
-		LR:     opt.LR, Momentum: opt.Momentum, Dampening: opt.Dampening, WeightDecay: opt.WeightDecay,
+		LR:     lr, Momentum: opt.Momentum, Dampening: opt.Dampening, WeightDecay: opt.WeightDecay,
 		Nesterov: opt.Nesterov, Maximize: opt.Maximize, Fused: opt.Fused,
 		buffers: make([]gotorch.Tensor, len(params)),
 	})

@@ -102,8 +102,10 @@ type Loop struct {
 	progress           *progress
 }
 
-// NewLoop makes a loop that lets opt change model so that loss becomes less.
+// NewLoop makes a loop that lets opt change model so that loss becomes less. It panics as the model's
+// Parameters do, if they could not learn.
 func NewLoop[L Loss](model nn.Layer, opt optim.Optimizer, loss L) *Loop {
+	model.Parameters()
 	return &Loop{model: model, opt: opt, loss: plainLoss(loss)}
 }
 

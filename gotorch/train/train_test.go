@@ -1,13 +1,18 @@
 package train_test
 
 import (
+	"archive/zip"
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -339,6 +344,118 @@ func TestATrainingGoesOnFromACheckpoint(t *testing.T) {
 	must(t, nn.Save(model, path))
 	if err := train.LoadCheckpoint(path, model, opt); err == nil || !strings.Contains(err.Error(), "model_state_dict") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzLoadCheckpoint looks for a checkpoint that changes an optimiser or a model in a way that the next
+// step does not stand.
+func FuzzLoadCheckpoint(f *testing.F) {
+	loop, model, opt := newLoop(0.1)
+	path := filepath.Join(f.TempDir(), "training.pt")
+	if _, err := loop.Run(f.Context(), loader(20), train.Epochs(1)); err != nil {
+		f.Fatal(err)
+	}
+	if err := train.SaveCheckpoint(path, model, opt); err != nil {
+		f.Fatal(err)
+	}
+	archive, err := zip.OpenReader(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer archive.Close()
+	records := map[string][]byte{}
+	for _, file := range archive.File {
+		r, err := file.Open()
+		if err != nil {
+			f.Fatal(err)
+		}
+		if records[file.Name], err = io.ReadAll(r); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(records["training/data.pkl"])
+	f.Fuzz(func(t *testing.T, pkl []byte) {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		for name, data := range records {
+			if name == "training/data.pkl" {
+				data = pkl
+			}
+			w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+			must(t, err)
+			_, err = w.Write(data)
+			must(t, err)
+		}
+		must(t, z.Close())
+		must(t, os.WriteFile(path, b.Bytes(), 0o666))
+		_, model, opt := newLoop(0.1)
+		if err := train.LoadCheckpoint(path, model, opt); err != nil {
+			return
+		}
+		for _, p := range model.Parameters() {
+			p.SetGrad(gotorch.OnesLike(p))
+		}
+		opt.Step()
+	})
+}
+
+// Where this is set, the test saves checkpoints to the folder that it names, for ever.
+const saving = "GOTORCH_TEST_SAVER"
+
+func saveForEver(dir string) {
+	_, model, opt := newLoop(0.1)
+	for version := 1; ; version++ {
+		gotorch.NoGrad(func() {
+			for _, p := range model.Parameters() {
+				p.Fill_(version)
+			}
+		})
+		opt.Groups[0].LR = float64(version)
+		err := errors.Join(train.SaveCheckpoint(filepath.Join(dir, "training.pt"), model, opt), nn.Save(model, filepath.Join(dir, "model.safetensors")))
+		fmt.Println("saved", err)
+	}
+}
+
+func TestAKilledTrainingLeavesAWholeCheckpoint(t *testing.T) {
+	if dir := os.Getenv(saving); dir != "" {
+		saveForEver(dir)
+	}
+	dir := t.TempDir()
+	_, model, opt := newLoop(0.1)
+	version := func() float64 {
+		first := gotorch.Item[float64](model.Parameters()[0].Max())
+		for name, p := range model.StateDict() {
+			if gotorch.Item[float64](p.Min()) != first || gotorch.Item[float64](p.Max()) != first {
+				t.Errorf("%s is not of version %v: %v", name, first, p)
+			}
+		}
+		return first
+	}
+	for range 4 {
+		child := exec.Command(os.Args[0], "-test.run=^TestAKilledTrainingLeavesAWholeCheckpoint$")
+		child.Env = append(os.Environ(), saving+"="+dir)
+		output, err := child.StdoutPipe()
+		must(t, err)
+		must(t, child.Start())
+		lines := bufio.NewReader(output)
+		for range 1 + rand.IntN(20) {
+			if line, err := lines.ReadString('\n'); err != nil || line != "saved <nil>\n" {
+				t.Fatalf("got %q, %v", line, err)
+			}
+		}
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+		must(t, child.Process.Kill())
+		_ = child.Wait()
+		must(t, train.LoadCheckpoint(filepath.Join(dir, "training.pt"), model, opt))
+		if lr := opt.Groups[0].LR; version() != lr {
+			t.Errorf("the model is of version %v, the optimiser of %v", version(), lr)
+		}
+		must(t, nn.Load(model, filepath.Join(dir, "model.safetensors")))
+		version()
+	}
+	must(t, nn.Save(model, filepath.Join(dir, "model.safetensors")))
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
+		t.Error("left behind:", left)
 	}
 }
 

@@ -16,6 +16,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import toolchain
 from ..schema.functions import torch_dir
 from ..toolchain import ROOT
 
@@ -65,7 +66,7 @@ class Worker:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "GOMAXPROCS": os.environ.get("GOMAXPROCS", "2"),
+            "GOMAXPROCS": toolchain.variable("GOMAXPROCS") or "2",
         }
         self.process = subprocess.Popen(
             way.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -164,7 +165,7 @@ def compile_cpp(name: str) -> list[str]:
     torch = torch_dir()
     lib, include = torch / "lib", torch / "include"
     api = include / "torch" / "csrc" / "api" / "include"
-    head = [os.environ.get("CXX", "g++"), "-std=c++20", "-O2", f"-isystem{include}"]
+    head = [toolchain.variable("CXX") or "g++", "-std=c++20", "-O2", f"-isystem{include}"]
     # An RPATH, unlike a RUNPATH, also serves libraries that a loaded model needs.
     head += [f"-isystem{api}", f"-L{lib}", f"-Wl,-rpath,{lib},--disable-new-dtags"]
     return _compile(name, ".cc", head, ["-ltorch_cpu", "-lc10"])
@@ -173,7 +174,7 @@ def compile_cpp(name: str) -> list[str]:
 def compile_c(name: str) -> list[str]:
     """Compiles bench/NAME.c against cgotorch; returns the command that runs it."""
     ours = ROOT / "build" / "lib"
-    head = [os.environ.get("CC", "cc"), "-std=c99", "-O2", f"-I{ROOT / 'cgotorch'}"]
+    head = [toolchain.variable("CC") or "cc", "-std=c99", "-O2", f"-I{ROOT / 'cgotorch'}"]
     head += [f"-L{ours}", f"-Wl,-rpath,{ours}"]
     return _compile(name, ".c", head, ["-lcgotorch", "-Wl,--allow-shlib-undefined"])
 

@@ -51,7 +51,8 @@ class NativeValue:
     value is the C value. is_error, if given, is a bool of C: where it holds, the exception that
     Python has set is raised, and value is not used. cleanup, if given, is called to emit what runs
     when the function has ended, whether it succeeded or not; it sees the variables that unboxing
-    made, which are zero where unboxing did not get as far.
+    made, which are zero where unboxing did not get as far. Where a call in it fails, the rest of it
+    is left out, and the exception goes nowhere, as in a __del__.
     """
 
     value: Value
@@ -429,9 +430,6 @@ class Boundary:
         builder, given = self._unbox()
         if given.cleanup is None:
             return text
-        start = len(builder._lines)
-        given.cleanup()
-        after = "\n".join(builder._lines[start:])
-        after = f"{_SAVE}\n{after}\n{_RESTORE}"
+        after = f"{_SAVE}\n{builder.apart(given.cleanup)}\n{_RESTORE}"
         freed = "\n".join(part for part in (after, builder.frees()) if part)
         return f"#ifdef Py_PYTHON_H\n{freed}\n#endif\n{text}"

@@ -637,6 +637,25 @@ class CBuilder:
             out += ["}"]
         return "\n".join(out)
 
+    def apart(self, emit: Callable[[], None]) -> str:
+        """What `emit` emits, as a whole block of its own, for another place in the function. What
+        the builder has made so far is in its reach. A call that fails there leads to the end of
+        that block and nowhere else."""
+        kept = dict(self.__dict__)
+        self._label, self._fail = f"{self.name}_apart_{self._count}", ""
+        self._declarations, self._lines, self._frees = [], [], []
+        self._depth, self._loops, self._may_fail, self.calls_torch = 0, 0, False, False
+        self.error = f"{self._label}_error"
+        try:
+            emit()
+            free = "FreeString({})" if self.calls_torch else "free((void *){})"
+            self._declarations.append(f"const char *{self.error} = NULL;")
+            self._frees.append(free.format(self.error) + ";")
+            return self.block()
+        finally:
+            calls = kept["calls_torch"] or self.calls_torch
+            self.__dict__.update({**kept, "_count": self._count, "calls_torch": calls})
+
     def block(self) -> str:
         """The whole block, { ... }."""
         inside = "\n".join(part for part in (self.declarations(), self.statements()) if part)

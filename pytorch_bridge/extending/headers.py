@@ -47,7 +47,9 @@ class CFunction:
 
 
 _DECLARATION = re.compile(
-    r"(?:^ \*     (?P<schema>\S.*?) \*/\n)?CGOTORCH_API const char \*(\w+)\(([^;]*)\);", re.M
+    r"(?:^ \*     (?P<schema>\S.*?) \*/\n)?CGOTORCH_API const char \*(\w+)\(([^;]*?)\)"
+    r"(?:\s*CGOTORCH_SYMBOL\(\w+\))?;",
+    re.M,
 )
 _PARAMETER = re.compile(r"(.*?)(\w+)\s*$", re.S)
 

@@ -25,7 +25,7 @@ class Settings(build.Settings):
 
     @property
     def library(self) -> Path:
-        return library(self.out)
+        return library(self.out, self.torch)
 
     @property
     def facts(self) -> Path:
@@ -33,11 +33,14 @@ class Settings(build.Settings):
 
     @property
     def objects(self) -> Path:
-        return self.out / "obj/extension"
+        return self.out / "obj/extension" / _key(self.torch)
 
     def compile_flags(self) -> list[str]:
         # torch brings the pybind11 that it was itself compiled with.
         return [*super().compile_flags(), f"-isystem{sysconfig.get_paths()['include']}"]
+
+    def linker_files(self) -> dict[str, tuple[Path, str]]:
+        return {}  # visibility says what Python looks for
 
     def link_flags(self) -> list[str]:
         flags = ["-shared", f"-L{self.torch.lib}", f"-L{self.out / 'lib'}"]
@@ -63,9 +66,14 @@ class Build(build.Build):
         return "compiled, linked" if stale else "linked" if linked else ""
 
 
-def library(out: Path) -> Path:
-    """Where the extension for this Python is, in the folder of everything built."""
-    return out / f"lib/_compiled{_SUFFIX}"
+def _key(torch: toolchain.Torch) -> str:
+    """Tells apart the environments that use one folder of everything built."""
+    return build._digest(str(torch), sys.prefix)[:12]
+
+
+def library(out: Path, torch: toolchain.Torch) -> Path:
+    """Where the extension for this Python and this torch is, in the folder of everything built."""
+    return out / f"lib/_compiled-{_key(torch)}{_SUFFIX}"
 
 
 def ensure() -> Path:
@@ -76,7 +84,7 @@ def ensure() -> Path:
     out = toolchain.build_dir()
     torch = toolchain.find_torch()
     if _current(out, torch):
-        return library(out)
+        return library(out, torch)
     if not (out / "lib/libcgotorch.so").exists():
         raise Missing(f"{out / 'lib/libcgotorch.so'} is not built.", "make build")
     settings = Settings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
@@ -87,12 +95,12 @@ def ensure() -> Path:
             # is edited meanwhile is compiled again next time.
             state = _state(torch)
             Build(settings, jobs=1).run()
-            build._write(_record(out), json.dumps(state, indent=1) + "\n")
+            build._write(_record(settings.library), json.dumps(state, indent=1) + "\n")
     return settings.library
 
 
-def _record(out: Path) -> Path:
-    return library(out).with_suffix(".made-from.json")
+def _record(library: Path) -> Path:
+    return library.with_suffix(".made-from.json")
 
 
 def _state(torch: toolchain.Torch) -> dict:
@@ -101,7 +109,8 @@ def _state(torch: toolchain.Torch) -> dict:
 
 
 def _current(out: Path, torch: toolchain.Torch) -> bool:
+    made = library(out, torch)
     try:
-        return library(out).exists() and json.loads(_record(out).read_text()) == _state(torch)
+        return made.exists() and json.loads(_record(made).read_text()) == _state(torch)
     except (OSError, ValueError):
         return False

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 class Variable:
-    """A value in a graph: an input, a constant, or output `index` of the node `owner`."""
+    """A value in a graph: an input, a constant, or output `index` of the node `owner`.
+
+    It has no truth. Where variables have operators, `==` is one of them and makes a variable:
+    `is`, `among` and `position` find out whether two are the same one.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,12 @@ class Variable:
     def clone(self) -> Variable:
         """Returns an input of the same type and name."""
         return self.type.make_variable(self.name)
+
+    def __bool__(self) -> bool:
+        raise BridgeTypeError(
+            f"the truth of {self} is not known while a graph is built; use ops.where for a choice "
+            "by value, and `is` to ask whether two variables are the same one"
+        )
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -91,6 +101,16 @@ class Apply:
         return f"{self.op}({', '.join(map(str, self.inputs))})"
 
     __repr__ = __str__
+
+
+def position(v: Variable, variables: Iterable[Variable]) -> int | None:
+    """Where v itself is among variables first; None where it is not."""
+    return next((i for i, x in enumerate(variables) if x is v), None)
+
+
+def among(v: Variable, variables: Iterable[Variable]) -> bool:
+    """Whether v itself is one of variables. (`v in variables` asks with `==` what is no `v`.)"""
+    return position(v, variables) is not None
 
 
 def ancestors(outputs: Iterable[Variable], stop: Iterable[Variable] = ()) -> Iterator[Variable]:

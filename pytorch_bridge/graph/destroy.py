@@ -3,11 +3,14 @@
 Every variable lies in the memory of one or more *roots*: itself, or those that it is a view of. A
 node that destroys a root makes a new *version* of it: what the node returns in that memory, and all
 views of that, are of the new version; whoever reads an older version must run before the node. Two
-nodes that destroy the same version cannot both have it: such a graph is inconsistent.
+nodes that destroy the same version cannot both have it: such a graph is inconsistent. Nor can one
+node read what it destroys through another argument; `compiled.py` puts a Separate before those of
+PyTorch's functions that would.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import InconsistencyError
@@ -143,14 +146,36 @@ class DestroyHandler(Feature):
 
     def _check_arguments(self, node: Apply, version: Version, memory: Memory) -> None:
         """A node that reads what it destroys through another argument must be able to."""
-        if getattr(node.op, "destroys_what_it_reads", False):
-            return
-        destroyed = set(destroyed_inputs(node))
-        for i, v in enumerate(node.inputs):
-            if i not in destroyed and version in memory.of(v):
-                raise InconsistencyError(
-                    f"{_shown(node)} destroys {_named(version[0])}, which its input {i} ({v}) needs"
-                )
+        for i, v in conflicts(node, version, memory):
+            raise InconsistencyError(
+                f"{_shown(node)} destroys {_named(version[0])}, which its input {i} ({v}) needs"
+            )
+
+
+def conflicts(node: Apply, version: Version, memory: Memory) -> Iterator[tuple[int, Variable]]:
+    """The other inputs of a node that may lie in what it destroys, as far as it matters: one that
+    is the very tensor that it destroys may be read by an op that takes element by element, and
+    those that come from one Separate share nothing with what that was told is written into."""
+    here = [i for i in destroyed_inputs(node) if version in memory.of(node.inputs[i])]
+    able = getattr(node.op, "destroys_what_it_reads", False)
+    for i, v in enumerate(node.inputs):
+        if i in here[:1] or version not in memory.of(v):
+            continue
+        same = v is node.inputs[here[0]]
+        if (same and able and i not in here) or separate(node.inputs[here[0]], v):
+            continue
+        yield i, v
+
+
+def separate(written: Variable, v: Variable) -> bool:
+    """Whether both are of one Separate, which sees to it that they share no memory."""
+    owner = written.owner
+    return (
+        owner is not None
+        and owner is v.owner
+        and written is not v
+        and written.index in getattr(owner.op, "written", ())
+    )
 
 
 def _named(v: Variable) -> str:

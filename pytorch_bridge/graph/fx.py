@@ -219,6 +219,17 @@ def written_at(node: Any) -> str:
     return "\n" + "\n".join(trace[own[-1] : end])
 
 
+def known_size(size: Any) -> int | None:
+    """A size that is one number, None for an open one. What torch.export has found to be one number
+    may still be a symbol."""
+    import torch
+
+    if isinstance(size, torch.SymInt):
+        expression = size.node.expr
+        return int(expression) if expression.is_Integer else None
+    return int(size)
+
+
 def type_of(value: Any) -> Type | None:
     """The type of what a node says that its value is like, a fake tensor or a number; None where
     no type has it."""
@@ -227,8 +238,7 @@ def type_of(value: Any) -> Type | None:
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided:
             return None
-        sizes = [d if isinstance(d, int) else None for d in value.shape]
-        return TensorType(value.dtype, sizes, device=value.device)
+        return TensorType(value.dtype, map(known_size, value.shape), device=value.device)
     for kinds, schema in (
         ((bool, torch.SymBool), "bool"),
         ((int, torch.SymInt), "int"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
@@ -51,9 +51,12 @@ def vector_jacobian(
     outputs: Sequence[Variable],
     output_grads: Sequence[Variable | None],
     inputs: Sequence[Variable],
+    depends: Set[Variable] | None = None,
 ) -> list[Variable | None]:
-    """The gradients of inputs given those of outputs, None where there is none."""
-    return _backward(outputs, output_grads, inputs, [])
+    """The gradients of inputs given those of outputs, None where there is none. `depends` are the
+    variables that gradients go through, where that is known better than by what is computed from
+    the inputs."""
+    return _backward(outputs, output_grads, inputs, [], depends)
 
 
 def _backward(
@@ -61,14 +64,12 @@ def _backward(
     output_grads: Sequence[Variable | None],
     wanted: Sequence[Variable],
     blocked: list[str],
+    known: Set[Variable] | None = None,
 ) -> list[Variable | None]:
     from .. import ops
 
     order = toposort(outputs)
-    depends: set[Variable] = set(wanted)
-    for node in order:
-        if any(v in depends for v in node.inputs):
-            depends.update(node.outputs)
+    depends = _depend(order, wanted) if known is None else known
     grads: dict[Variable, Variable] = {}
 
     def add(v: Variable, g: Variable) -> None:
@@ -96,6 +97,20 @@ def _backward(
             else:
                 add(node.inputs[i], g)
     return [grads.get(v) for v in wanted]
+
+
+def _depend(order: Sequence[Apply], wanted: Sequence[Variable]) -> Set[Variable]:
+    """What is computed from these variables, and they themselves."""
+    found = set(wanted)
+    for node in order:
+        # What is in memory that nobody has written comes from nothing.
+        if any(v in found for v in node.inputs) and not _unwritten(node):
+            found.update(node.outputs)
+    return found
+
+
+def _unwritten(node: Apply) -> bool:
+    return str(getattr(node.op, "name", "")).startswith(("empty_like", "new_empty"))
 
 
 def _node_grads(

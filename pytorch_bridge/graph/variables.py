@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BridgeTypeError
+from ..types.enums import DType
 from .basic import Constant, Variable
 
-_COMPARE = {"__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge"}
+_COMPARE = {
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__gt__": "gt",
+    "__ge__": "ge",
+}
 _BINARY = {
     "add": "add",
     "sub": "sub",
@@ -28,29 +36,24 @@ _COMMUTATIVE = ("add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor")
 _UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not"}
 
 
-def _no_truth(v: Any) -> BridgeTypeError:
-    return BridgeTypeError(
-        f"the truth of {v} is not known while a graph is built; use ops.where for a choice by value"
-    )
-
-
 class ValueVariable(Variable):
-    """A number, or another value that is no tensor. Numbers have arithmetic."""
+    """A number, or another value that is no tensor. Numbers have arithmetic and comparisons."""
 
-    def __bool__(self) -> bool:
-        raise _no_truth(self)
+    __hash__ = Variable.__hash__
 
 
 class TensorMethods:
     """What a tensor variable can do. Every method of torch.Tensor that is a native function is one
-    here: `x.relu()`, `x.sum(0)`, `x.reshape(-1, 10)`."""
+    here: `x.relu()`, `x.sum(0)`, `x.reshape(-1, 10)`. Comparisons are elementwise, `==` too."""
 
     type: Any
+    __hash__ = object.__hash__
     # NumPy and torch leave `array + variable` to the variable.
     __array_ufunc__ = None
 
     @property
-    def dtype(self) -> str | None:
+    def dtype(self) -> DType | None:
+        """The dtype, which is equal to its name and to torch's dtype."""
         return self.type.dtype
 
     @property
@@ -108,9 +111,6 @@ class TensorMethods:
             raise BridgeTypeError(f"{self} of type {self.type} has no fixed size to iterate over")
         return iter(self[i] for i in range(shape[0]))
 
-    def __bool__(self) -> bool:
-        raise _no_truth(self)
-
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -154,6 +154,8 @@ def _tensor_binary(native: str, reflected: bool) -> Any:
 
         if isinstance(other, (str, bytes, dict, set)):
             return NotImplemented
+        if other is None and native in ("eq", "ne"):
+            return NotImplemented  # no tensor is None
         swap = reflected and native not in _COMMUTATIVE
         a, b = (other, self) if swap else (self, other)
         if reflected and native == "sub" and not isinstance(other, Variable):
@@ -169,7 +171,7 @@ def _value_binary(scalar: str, reflected: bool) -> Any:
     def method(self: Any, other: Any) -> Any:
         from ..ops import scalar as family
 
-        if isinstance(other, TensorMethods):
+        if isinstance(other, TensorMethods) or (other is None and scalar in ("eq", "ne")):
             return NotImplemented
         a, b = (other, self) if reflected else (self, other)
         return getattr(family, scalar)(a, b)

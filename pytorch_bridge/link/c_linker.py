@@ -33,9 +33,7 @@ from .compile import Build, Compiler, default_compiler, without
 from .emit import Emitter, about, owner_name, texts
 from .explain import Explainer
 
-_LONG = 150  # variables and nodes of a graph
-
-_OLDEST = 1  # changes when the code that this module writes changes its meaning
+_OLDEST = 2  # changes when the code that this module writes changes its meaning
 
 
 class CacheVersionWarning(UserWarning):
@@ -154,16 +152,7 @@ class CLinker:
         """The compiler's arguments: the usual ones and those that are asked for, without those that
         a type or an op excludes."""
         flags = self.compiler().flags()
-        length = len(self._code.variables) + len(self.order)
-        if length > _LONG and self._only_calls():
-            # There is little to optimise, and the time grows with the square of the length: a
-            # second at 200 variables and nodes, ten at 500.
-            flags[flags.index("-O2")] = "-O1" if length <= 2 * _LONG else "-O0"
         return without([*flags, *self._all("c_compile_args")], self._all("c_no_compile_args"))
-
-    def _only_calls(self) -> bool:
-        """Whether the nodes are no more than calls of PyTorch's functions."""
-        return all(getattr(node.op, "only_calls", False) for node in self.order)
 
     def support_code(self) -> list[str]:
         """The helper functions; what is written twice is defined once."""
@@ -215,7 +204,7 @@ class CLinker:
         includes = [f"#include {h}" for h in self.headers() if h not in ("<Python.h>", "<stdio.h>")]
         parts.append("\n".join([*includes, '#include "pb_graph.h"']))
         parts.append("static const struct pb_python *pb_python;")
-        parts += self.support_code()
+        parts += [*code.macros(), *self.support_code()]
         init = self.init_code()
         parts.append(
             "\n".join(

@@ -1,15 +1,20 @@
 """Compiled graphs on disk, found by what they are made from.
 
     <folder>/ab/<key>.c            the source, for the reader and the debugger
-    <folder>/ab/<key>.json         which headers were read, and the library made with them
+    <folder>/ab/<key>.json         which headers were read, the library made with them, its digest
     <folder>/ab/<name>.so          the library; the name is a digest of the key and those headers
 
 or .pt2, where AOTInductor has made it.
 
 The key is a digest of the source, of the compiler and its arguments, and of the versions that ops
-and types give; no Python hash and no pickle is in it. A library comes into being by a rename, and
-the record that names it by another, so whoever dies before leaves nothing that is taken for whole.
-One process at a time compiles for one key; the system frees the lock of one that dies.
+and types give; no Python hash and no pickle is in it. A library comes into being by a rename, once
+it is on the disk, and the record that names it by another, so whoever dies before leaves nothing
+that is taken for whole. One process at a time compiles for one key; the system frees the lock of
+one that dies.
+
+To load a library is to run it. So a library that is not what its record says, because a disk was
+full or somebody wrote into it, is made again; and a folder in which other users of the machine can
+write is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,14 +60,14 @@ def digest(*parts: str | bytes) -> str:
     return joined.hexdigest()
 
 
-_digests: dict[tuple[str, int, int], str] = {}
+_digests: dict[tuple[str | int, ...], str] = {}
 
 
 def digest_file(path: str) -> str:
-    """A file's digest, "" where it is gone. Read once per process while its date stays."""
+    """A file's digest, "" where it is gone. Read once per process while its dates stay."""
     try:
-        stat = os.stat(path)
-        known = (path, stat.st_mtime_ns, stat.st_size)
+        st = os.stat(path)
+        known = (path, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
         if known not in _digests:
             _digests[known] = digest(Path(path).read_bytes())
         return _digests[known]
@@ -71,7 +77,7 @@ def digest_file(path: str) -> str:
 
 def folder() -> Path:
     """$GOTORCH_CACHE, or cache/graphs in the folder of everything built."""
-    given = os.environ.get("GOTORCH_CACHE")
+    given = toolchain.variable("GOTORCH_CACHE")
     return Path(given) if given else toolchain.build_dir() / "cache/graphs"
 
 
@@ -81,7 +87,7 @@ class Cache:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.compiled = 0  # by this object
-        self._known: dict[str, Path] = {}
+        self._known: dict[str, tuple[Path, str]] = {}  # by key: the library and its digest
 
     def library(self, source: str, identity: Sequence[str], build: Maker) -> Path:
         """The library for a source; `identity` is what makes the key. It is compiled unless that
@@ -89,30 +95,39 @@ class Cache:
         key = digest(*identity)
         place = self.root / key[:2]
         record = place / f"{key}.json"
-        found = self._known.get(key) or _read(record)
+        _check_owner(self.root)
+        _check_owner(place)
+        found = self._known.get(key)
+        if found is None or not _whole(*found):
+            found = _read(record)
         if found is None:
-            with self._locked(place / f"{key}.lock"):
+            with self._writing(), self._locked(place / f"{key}.lock"):
                 found = _read(record)  # by whoever held the lock
                 if found is None:
                     found = self._compile(place, key, source, build)
         self._known[key] = found
-        return found
+        return found[0]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Makes the folder; errors of the disk are CompileErrors."""
+        try:
+            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            yield
+        except OSError as err:
+            raise CompileError(
+                f"the cache of compiled graphs, {self.root}, cannot be written: {err}. Make room "
+                "there, or set GOTORCH_CACHE to another folder."
+            ) from err
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("w")
-        except OSError as err:
-            raise CompileError(
-                f"the cache of compiled graphs, {self.root}, cannot be written: {err}. "
-                "Set GOTORCH_CACHE to another folder."
-            ) from err
-        with file:
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _compile(self, place: Path, key: str, source: str, build: Maker) -> Path:
+    def _compile(self, place: Path, key: str, source: str, build: Maker) -> tuple[Path, str]:
         for left in place.glob(f"{key}.part-*"):  # by one that was killed: we hold its lock
             left.unlink(missing_ok=True)
         text = place / f"{key}{build.source_suffix}"
@@ -125,24 +140,69 @@ class Cache:
             headers = sorted({w for w in words if not w.endswith(":")} - {str(text)})
             files = {path: digest_file(path) for path in headers}
             name = digest(key, json.dumps(files))[:40] + build.library_suffix
+            os.chmod(part, 0o755)  # whatever the umask lets others do
+            _sync(part)
+            made = digest_file(str(part))
             part.replace(place / name)
         finally:
             part.unlink(missing_ok=True)
             depends.unlink(missing_ok=True)
         self.compiled += 1
-        _write(place / f"{key}.json", json.dumps({"library": name, "headers": files}, indent=1))
-        return place / name
+        entry = {"library": name, "digest": made, "headers": files}
+        _write(place / f"{key}.json", json.dumps(entry, indent=1))
+        _sync(place)
+        return place / name, made
 
 
-def _read(record: Path) -> Path | None:
-    """The library that a record names, if it is there and its headers are as they were."""
+def _whole(library: Path, made: str) -> bool:
+    """Whether a library is what it was when it was made, and of no use to others."""
+    return digest_file(str(library)) == made != "" and not _others_write(library)
+
+
+def _read(record: Path) -> tuple[Path, str] | None:
+    """The library that a record names and its digest, if it is whole and its headers are as they
+    were."""
     try:
         entry = json.loads(record.read_bytes())
-        library = record.with_name(entry["library"])
+        library, made = record.with_name(entry["library"]), entry["digest"]
         same = all(digest_file(path) == d for path, d in entry["headers"].items())
-        return library if same and library.exists() else None
+        return (library, made) if same and _whole(library, made) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _others_write(path: Path) -> bool:
+    """Whether users may write a file, or into a folder, who could not change this program anyway:
+    such as are neither this user, whose own group counts as the user, nor root nor the owner of
+    this file."""
+    st = path.stat()
+    trusted = (os.geteuid(), 0, os.stat(__file__).st_uid)
+    group = stat.S_IWGRP if st.st_gid != os.getegid() else 0
+    return st.st_uid not in trusted or bool(st.st_mode & (stat.S_IWOTH | group))
+
+
+def _check_owner(folder: Path) -> None:
+    """CompileError where others could put a library of theirs into a folder."""
+    try:
+        refused = _others_write(folder)
+    except OSError:  # it is not there yet, or will be seen not to be writable
+        return
+    if refused:
+        raise CompileError(
+            f"the cache of compiled graphs is in {folder}, where other users of this machine can "
+            f"write ({stat.filemode(folder.stat().st_mode)}), and what is in it is run. Type chmod "
+            f"go-w {shlex.quote(str(folder))} if all in it is yours, or set GOTORCH_CACHE to a "
+            "folder of your own."
+        )
+
+
+def _sync(path: str | Path) -> None:
+    """Returns when what a file, or a folder, has in it is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, text: str) -> None:
@@ -151,6 +211,8 @@ def _write(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(part, path)
     except BaseException:
         os.unlink(part)

@@ -62,8 +62,8 @@ class Compiler:
 
 def default_compiler() -> Compiler:
     """$CC, or the first of cc, gcc and clang that there is."""
-    if os.environ.get("CC"):
-        return Compiler(os.environ["CC"])
+    if given := toolchain.variable("CC"):
+        return Compiler(given)
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return Compiler(name)

@@ -11,6 +11,7 @@ from ..graph.basic import Apply, Constant, Variable
 from ..ops.native import IN
 from ..ops.op import Op
 from ..types import SchemaType, Type
+from ..types.enums import DType
 from . import cache
 
 
@@ -45,7 +46,7 @@ def content(inputs: Sequence[Variable], outputs: Sequence[Variable], order: Sequ
 def _text(value: Any, files: dict[str, None]) -> str:
     import torch
 
-    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+    if value is None or type(value) in (bool, int, float, complex, str, DType, bytes):
         return repr(value)
     if isinstance(value, (list, tuple)):
         return f"{type(value).__name__}[{', '.join(_text(v, files) for v in value)}]"

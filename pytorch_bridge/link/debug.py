@@ -5,7 +5,7 @@ For each node, on the values that come up:
 - every output is a valid value of its type;
 - inputs change only where destroy_map says so, and share memory with outputs only where view_map or
   destroy_map do; outputs that are used share no memory with each other, unless both are views of
-  one input;
+  one input, or of inputs that do;
 - the results are the same again, with empty storage, with the old outputs in it, and with outputs
   of other strides in it: an op that draws random numbers is excepted;
 - storages keep their one element;
@@ -24,7 +24,7 @@ from ..errors import ContractError
 from ..graph.basic import Apply, Variable
 from ..graph.destroy import check_maps
 from ..graph.function_graph import FunctionGraph
-from ..ops.op import Op
+from ..ops.op import Op, apply_to
 from ..types import Type
 from .python import Thunk, node_thunk, perform
 
@@ -51,7 +51,7 @@ def _check_node(node: Apply) -> None:
     if hash(op) != hash(op) or op != op:
         raise ContractError(f"{op} is not equal to itself, or its hash changes")
     try:
-        again = op.make_node(*[v.type.make_variable() for v in node.inputs])
+        again = apply_to(op, [v.type.make_variable() for v in node.inputs])
     except NotImplementedError:
         return
     except Exception as e:
@@ -214,6 +214,8 @@ class DebugThunk(Thunk):
         for n, a in enumerate(used):
             for b in used[n + 1 :]:
                 if allowed[a] & allowed[b]:
+                    continue
+                if any(_share(node, i, j, inputs) for i in allowed[a] for j in allowed[b]):
                     continue
                 if _may_share(node.outputs[a], node.outputs[b], cells[a][0], cells[b][0]):
                     raise ContractError(

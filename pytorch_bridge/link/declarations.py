@@ -13,9 +13,14 @@ _TYPE_ALONE = re.compile(r"\s*(?:struct|union|enum|class)\b[\s\w]*$")
 _POINTER_TO_FUNCTION = re.compile(r"\(\s*(?:[\w:]+\s*::\s*)?[*&]+\s*(?:const\s+)?(\w+)")
 
 
+def without_text(code: str) -> str:
+    """A piece of C without its comments, strings and preprocessor lines."""
+    return _NOT_CODE.sub(" ", code)
+
+
 def statements(code: str) -> list[str]:
     """The statements of a piece of C at its outermost level, without comments and strings."""
-    code = _NOT_CODE.sub(" ", code)
+    code = without_text(code)
     found, depth, start = [], 0, 0
     for i, c in enumerate(code):
         depth += (c in _OPEN) - (c in _CLOSE)

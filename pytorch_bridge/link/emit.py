@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BridgeTypeError, BridgeValueError, ContractError, MissingMethodError
+from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
+from ..ops.op import run_perform
 from ..types.base import CType, Sub, Type, generic
 from .blocks import Block, braced, nest
 from .compile import Compiler
-from .declarations import declared, mentions, statements
+from .declarations import declared, mentions, statements, without_text
 from .explain import Explainer, Place
 
 if TYPE_CHECKING:
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 # Around code that calls PyTorch: ops record no graph, which a compiled graph does not have.
 _ENTER_TORCH = "cgotorch_graph_enter(&pb_torch);"
 _LEAVE_TORCH = "cgotorch_graph_leave(&pb_torch);"
+
+
+# The function of a long graph: the time to optimise it grows with the square of its length, to
+# a minute for a model of a thousand nodes, and calls one after the other gain nothing by it. What
+# has loops is in functions of its own, which are optimised.
+_CALLS_ONLY = """\
+#if defined(__clang__)
+#define PB_CALLS_ONLY __attribute__((optnone))
+#elif defined(__GNUC__)
+#define PB_CALLS_ONLY __attribute__((optimize("O0")))
+#else
+#define PB_CALLS_ONLY
+#endif"""
+_LONG = 150  # variables and nodes of a graph
+
+_LOOP = re.compile(r"\b(for|while|do)\b")
 
 
 _signatures: dict[Any, list[inspect.Parameter]] = {}
@@ -125,12 +142,7 @@ class Perform:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         storage: list[list[Any]] = [[None] for _ in self.node.outputs]
-        self.node.op.perform(self.node, list(inputs), storage)
-        for i, s in enumerate(storage):
-            if len(s) != 1:
-                raise ContractError(
-                    f"perform of {self.node.op} resized the storage of output {i} to {len(s)}"
-                )
+        run_perform(self.node, list(inputs), storage)
         return tuple(s[0] for s in storage)
 
 
@@ -155,6 +167,7 @@ class Emitter:
         self.types: dict[Variable, Any] = {}  # with the methods that write C
         self._owners: dict[Any, Any] = {}
         self._types_declared: set[str] = set()
+        self._loops = False  # whether a node has a loop in the function itself
         self.explain = Explainer(linker.inputs, linker.outputs, linker.order, [])
         self.variables = self._number()
         self.explain.in_c = {c: self.explain.names[v] for v, c in self.names.items()}
@@ -216,6 +229,16 @@ class Emitter:
     def _fail(self, place: Place, label: str) -> str:
         self.places.append(place)
         return f"{{ pb_failed = {len(self.places)}; goto {label}; }}"
+
+    @property
+    def attributes(self) -> str:
+        """What stands before the function."""
+        long = len(self.variables) + len(self.linker.order) > _LONG
+        return "PB_CALLS_ONLY " if long and not self._loops else ""
+
+    def macros(self) -> list[str]:
+        """What `attributes` needs."""
+        return [_CALLS_ONLY] if self.attributes else []
 
     # Variables
 
@@ -302,12 +325,15 @@ class Emitter:
             sub = {"fail": fail}
             try:
                 code = op.c_code(node, name, inputs, outputs, sub)
-            except NotImplementedError:
+                only_calls = getattr(op, "only_calls", False)
+                self._loops |= not only_calls and has_loop(code)
+            except NotImplementedError as e:
                 in_c = False
                 if self.linker.demand_c:
+                    reason = "" if str(e).startswith(f"{op} has no C code") else f": {e}"
                     raise MissingMethodError(
                         f"node {i}, {self.explain.names.line(node)}: {op} has no C code, which is "
-                        "demanded"
+                        f"demanded{reason}"
                     ) from None
         if not in_c:
             return Block(label, title, self._perform(i, node, label)), True
@@ -444,7 +470,7 @@ class Emitter:
             else:
                 continue
             objects[f"py_{self.names[v]}"] = value
-        lines = ["int pb_graph(struct pb_call *pb) {"]
+        lines = [f"{self.attributes}int pb_graph(struct pb_call *pb) {{"]
         lines += [f"PyObject *{name} = Py_NewRef({value});" for name, value in objects.items()]
         lines += [*head, "(void)pb_error;", body]
         results = [
@@ -456,6 +482,11 @@ class Emitter:
         lines += [f"Py_XDECREF({name});" for name in objects]
         lines += ["pb->error = pb_error;", "return pb_failed;", "}"]
         return "\n".join(lines)
+
+
+def has_loop(code: str) -> bool:
+    """Whether a piece of C has a loop in sight; one that a macro hides, or a goto, is not seen."""
+    return _LOOP.search(without_text(code)) is not None
 
 
 def optional_method(owner: Any, method: str, *arguments: Any) -> Any:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError
-from ..graph.basic import Apply, Constant, Variable
+from ..graph.basic import Apply, Constant, Variable, among
 
 _NEIGHBOURS = 3  # nodes shown before and after the one that failed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """A place in a graph where its code can fail.
 
@@ -101,7 +101,7 @@ class Explainer:
             v = place.variable
             if place.input is not None:
                 return f"In input {place.input}, {names[v]}, of type {v.type}"
-            what = "output" if v in self.outputs else "variable"
+            what = "output" if among(v, self.outputs) else "variable"
             return f"In {what} {names[v]}, of type {v.type}"
         at = self.order.index(place.node)
         lines = [f"In node {at} of {len(self.order)}, {place.node.op}"]

@@ -17,7 +17,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
@@ -25,17 +24,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import toolchain
+from .. import replacing, toolchain
 from ..errors import BridgeTypeError, BridgeValueError, CompileError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply, Variable, among
 from ..graph.destroy import Memory
 from ..graph.printing import dprint
 from ..ops.checks import CheckSizes, SizeRule
+from ..ops.conditions import parse
 from . import cache
 from .c_linker import CacheVersionWarning
 from .compile import processor
 from .content import NoContent, content
-from .tracing import NUMBERS, check_traceable, condition, head, kind_of, traced
+from .tracing import NUMBERS, check_traceable, head, kind_of, sources, traced
 
 _METADATA = "pytorch_bridge"  # where the package says what its inputs must be
 
@@ -74,7 +74,7 @@ class InductorLinker:
         ]
         check_traceable(self.order)
         for root, _ in Memory(self.order).destroyers:
-            if root in self.inputs:
+            if among(root, self.inputs):
                 raise BridgeValueError(
                     f"mode 'inductor' does not write into its inputs: leave {root} out of mutable"
                 )
@@ -89,15 +89,8 @@ class InductorLinker:
     def package(self, path: str | os.PathLike[str]) -> Path:
         """Writes the package to a file, which is whole or not there, and returns its path."""
         target = Path(path)
-        handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(handle)
-        try:
+        with replacing.file(target) as part:
             shutil.copyfile(self.path, part)
-            os.chmod(part, 0o644)
-            os.replace(part, target)
-        except BaseException:
-            os.unlink(part)
-            raise
         return target
 
     def make_thunk(self) -> Thunk:
@@ -153,23 +146,14 @@ class Assumed:
     def __init__(
         self, names: Sequence[str], rules: Sequence[Sequence[Any]], guards: Sequence[str]
     ) -> None:
-        self.names = names
-        self._rules = CheckSizes(names, [SizeRule(*r) for r in rules]) if rules else None
-        self._guards = [(condition(g), g) for g in guards]
+        known = sources(names)
+        self._sizes = CheckSizes(
+            names, [SizeRule(*r) for r in rules], [parse(g, known) for g in guards]
+        )
 
     def check(self, values: Sequence[Any]) -> None:
         """BridgeValueError where the values of the inputs have other sizes."""
-        if self._rules is not None:
-            self._rules.perform(None, values, [[None] for _ in values])  # type: ignore[arg-type]
-        for holds, text in self._guards:
-            if not holds(values):
-                shapes = [tuple(getattr(v, "shape", ())) for v in values]
-                for i, name in enumerate(self.names):
-                    text = text.replace(f"L['inputs'][{i}]", name)
-                raise BridgeValueError(
-                    f"inputs of the shapes {', '.join(map(str, shapes))} do not fit the compiled "
-                    f"code, for which {text} must hold"
-                )
+        self._sizes.perform(None, values, [[None] for _ in values])  # type: ignore[arg-type]
 
 
 class _Make:

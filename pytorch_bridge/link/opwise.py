@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from ..graph.basic import Apply, Constant, Variable, toposort
+from ..graph.basic import Apply, Constant, Variable, position, toposort
 from .c_linker import CLinker, Thunk
 from .emit import Perform, has_c
 from .explain import Explainer, Place
@@ -100,7 +100,7 @@ def compiled(node: Apply) -> NodeThunk | None:
     firsts = [
         i
         for i, v in enumerate(node.inputs)
-        if not isinstance(v, Constant) and node.inputs.index(v) == i
+        if not isinstance(v, Constant) and position(v, node.inputs) == i
     ]
     return lambda values: thunk([values[i] for i in firsts])
 

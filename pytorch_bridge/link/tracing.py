@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BridgeTypeError, CompileError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..ops.checks import CheckSizes, SizeRule
+from ..ops.conditions import parse
 from ..ops.op import Op
 from ..types import TensorType, Type
 from ..types.schema_types import Number
@@ -227,6 +229,7 @@ def _attempts(
     for numbers in (range(len(places)), [d for _, d in places], [0] * len(places)):
         sizes = {p: 24 + 8 * n for p, n in zip(places, numbers, strict=True)}
         _obey(sizes, order)
+        sizes = _holding(sizes, order)
         if sizes not in tried:
             tried.append(sizes)
             yield sizes
@@ -251,6 +254,33 @@ def _obey(sizes: dict[tuple[Variable, int], int], order: Sequence[Apply]) -> Non
                     n = min(n, (rule.high - rule.offset) // rule.scale)
             for rule in rules:
                 sizes[node.inputs[rule.input], rule.dim or 0] = n * rule.scale + rule.offset
+
+
+def _holding(
+    sizes: dict[tuple[Variable, int], int], order: Sequence[Apply]
+) -> dict[tuple[Variable, int], int]:
+    """The sizes, or others, by chance, for which the conditions of the graph's CheckSizes hold; the
+    same where none are found."""
+    checks = [node for node in order if isinstance(node.op, CheckSizes) and node.op.conditions]
+
+    def hold(sizes: dict[tuple[Variable, int], int]) -> bool:
+        for node in checks:
+
+            def size(i: int, dim: int | None, node: Apply = node) -> int:
+                known = getattr(node.inputs[i].type, "shape", ())
+                return sizes.get((node.inputs[i], dim or 0), known[dim] if dim is not None else 1)
+
+            if not all(c.holds(size) for c in node.op.conditions):  # type: ignore[attr-defined]
+                return False
+        return True
+
+    chance, tried = random.Random(0), sizes
+    for _ in range(1000):
+        if hold(tried):
+            return tried
+        tried = {place: 2 * chance.randint(2, 48) for place in sizes}
+        _obey(tried, order)
+    return sizes
 
 
 def _example(v: Variable, sizes: dict[tuple[Variable, int], int]) -> Any:
@@ -291,8 +321,8 @@ def _understood(inputs: Sequence[Variable], program: Any, example: Sequence[Any]
     guards = [g for g in getattr(program, "_guards_code", ()) if not _is_known(g)]
     for guard in guards:
         try:
-            condition(guard)(example)
-        except Exception as e:
+            parse(guard, sources([str(v) for v in inputs]))
+        except BridgeTypeError as e:
             raise CompileError(
                 f"mode 'inductor': torch.export takes for granted {guard}, and that cannot be "
                 f"checked: {e}"
@@ -316,11 +346,6 @@ def _is_known(guard: str) -> bool:
     return isinstance(tree.ops[0], ast.Eq) and all(sizes)
 
 
-def condition(guard: str) -> Callable[[Sequence[Any]], bool]:
-    """A guard as a function of the values of the inputs."""
-    import math
-
-    import torch
-
-    function = eval(f"lambda L: bool({guard})", {"torch": torch, "math": math})
-    return lambda inputs: function({"inputs": inputs})
+def sources(names: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """What guards call the inputs with these names."""
+    return {f"L['inputs'][{i}]": (i, name) for i, name in enumerate(names)}

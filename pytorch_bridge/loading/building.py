@@ -94,6 +94,8 @@ class Builder:
 
     def _build(self) -> Built:
         self._record.unlink(missing_ok=True)
+        for left in self.work.glob("*.part"):  # by one that was killed: we hold the lock
+            left.unlink()
         self._forget_others()
         work, main = self.work, self.work / "main"
         shutil.rmtree(main, ignore_errors=True)

@@ -20,6 +20,7 @@ from ..graph.basic import Apply, Variable
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.schema_types import NumberList, Plain, String, TensorList, describe
+from ..types.tensor import misfit
 from .op import Op, Storage
 
 
@@ -99,6 +100,7 @@ class _OnOne(Op):
     """An op on one value of any type."""
 
     __props__: tuple[str, ...] = ()
+    only_calls = True
     registry: _Registry
 
     def _variable(self, x: Any) -> Variable:
@@ -242,6 +244,7 @@ class SpecifyShape(Op):
     """A tensor that has been checked at run time to have these sizes; None is any."""
 
     __props__ = ("sizes",)
+    only_calls = True
     view_map = {0: [0]}  # noqa: RUF012
 
     def __init__(self, sizes: Sequence[int | None]) -> None:
@@ -271,7 +274,7 @@ class SpecifyShape(Op):
         if not fits:
             raise BridgeTypeError(
                 f"SpecifyShape: {node.inputs[0]} has the shape {tuple(x.shape)}, "
-                f"expected {self.sizes}"
+                f"expected {self.sizes}{misfit(self.sizes, x.shape)}"
             )
         output_storage[0][0] = x
 
@@ -289,13 +292,14 @@ class SpecifyShape(Op):
   static const int64_t sizes[] = {{{sizes}}};
   TensorInfo info;
   int fits;
+  int64_t i = 0;
   if ((pb_error = GetTensorInfo({x}, &info))) {{
     {sub["fail"]}
   }}
   fits = info.ndim == {len(self.sizes)};
-  for (int64_t i = 0; fits && i < info.ndim; i++) fits = sizes[i] < 0 || info.sizes[i] == sizes[i];
-  if (!fits) {{
-    pb_error = pb_wrong_shape(&info, "{self.sizes}");
+  while (fits && i < info.ndim && (sizes[i] < 0 || info.sizes[i] == sizes[i])) i++;
+  if (!fits || i < info.ndim) {{
+    pb_error = pb_wrong_shape(&info, "{self.sizes}", fits ? i : -1, sizes);
     {sub["fail"]}
   }}
   FreeTensor({z});
@@ -312,17 +316,21 @@ class SpecifyShape(Op):
         return False
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)
+        return (2,)
 
 
 _WRONG_SHAPE = r"""
 /* The message for a tensor of another shape, to be freed with FreeString. */
-static const char *pb_wrong_shape(const TensorInfo *info, const char *expected) {
-  char text[512];
+static const char *pb_wrong_shape(const TensorInfo *info, const char *expected, int64_t dim,
+                                  const int64_t *sizes) {
+  char text[640];
   int n = snprintf(text, sizeof text, "SpecifyShape: got the shape (");
   for (int64_t i = 0; i < info->ndim && n < 300; i++)
     n += snprintf(text + n, sizeof text - n, i ? ", %lld" : "%lld", (long long)info->sizes[i]);
-  snprintf(text + n, sizeof text - n, "), expected %s", expected);
+  n += snprintf(text + n, sizeof text - n, "), expected %.200s", expected);
+  if (dim >= 0)
+    snprintf(text + n, sizeof text - n, ": dimension %d must be %lld, got %lld", (int)dim,
+             (long long)sizes[dim], (long long)info->sizes[dim]);
   return cgotorch_make_error("TypeError", text);
 }
 """

@@ -11,6 +11,7 @@ from ..types import TensorType, schema_type
 from ..types.base import Sub
 from ..types.schema_types import Number, describe
 from .basic import view_op
+from .conditions import Condition, InC
 from .op import Op, Storage
 
 
@@ -33,6 +34,7 @@ class _Passes(Op):
 
     # What a graph's caller has to say about a failure is in its message.
     explains_itself = True
+    only_calls = True
 
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
@@ -58,33 +60,41 @@ class _Passes(Op):
 
 
 class CheckSizes(_Passes):
-    """Its inputs, `names` in messages, once their sizes obey the rules.
+    """Its inputs, `names` in messages, once their sizes obey the rules, and the conditions hold.
 
-    ValueError otherwise, which names the input, the dimension, and both sizes.
+    ValueError otherwise, which names the input, the dimension, and both sizes; or the condition,
+    and the sizes that it is about.
     """
 
-    __props__ = ("names", "rules")
+    __props__ = ("names", "rules", "conditions")
 
-    def __init__(self, names: Sequence[str], rules: Sequence[SizeRule]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        rules: Sequence[SizeRule],
+        conditions: Sequence[Condition] = (),
+    ) -> None:
         self.names = tuple(names)
         self.rules = tuple(SizeRule(*rule) for rule in rules)
+        self.conditions = tuple(conditions)
         self.view_map = {i: [i] for i in range(len(self.names))}
         for rule in self.rules:
             if not 0 <= rule.input < len(self.names) or rule.scale < 1:
                 raise BridgeValueError(f"CheckSizes: {rule} fits no size of {self.names}")
+        for condition in self.conditions:
+            if not all(0 <= i < len(self.names) for i, _ in condition.sizes()):
+                raise BridgeValueError(f"CheckSizes: {condition} fits no size of {self.names}")
 
     def make_node(self, *inputs: Any) -> Apply:
         if len(inputs) != len(self.names):
             raise BridgeTypeError(f"{self} takes {len(self.names)} inputs, got {len(inputs)}")
-        for rule in self.rules:
-            t = inputs[rule.input].type
-            fits = (
-                isinstance(t, Number)
-                if rule.dim is None
-                else rule.dim < (getattr(t, "ndim", 0) or 0)
-            )
+        places = [(rule.input, rule.dim, rule) for rule in self.rules]
+        places += [(i, dim, c) for c in self.conditions for i, dim in c.sizes()]  # type: ignore[misc]
+        for i, dim, about in places:
+            t = inputs[i].type
+            fits = isinstance(t, Number) if dim is None else dim < (getattr(t, "ndim", 0) or 0)
             if not fits:
-                raise BridgeTypeError(f"{self}: {rule} fits no size of {t}")
+                raise BridgeTypeError(f"{self}: {about} fits no size of {t}")
         return Apply(self, list(inputs), [v.type.make_variable() for v in inputs])
 
     def _what(self, rule: SizeRule) -> str:
@@ -111,6 +121,14 @@ class CheckSizes(_Passes):
             if error is not None:
                 raise BridgeValueError(error)
             symbols.setdefault(rule.symbol, (size - rule.offset) // rule.scale)
+
+        def size_of(i: int, dim: int | None) -> int:
+            return int(inputs[i] if dim is None else inputs[i].shape[dim])
+
+        for condition in self.conditions:
+            if not condition.holds(size_of):
+                sizes = tuple(size_of(*place) for place in condition.sizes())
+                raise BridgeValueError(self._demanded(condition) % sizes)
         for storage, value in zip(output_storage, inputs, strict=True):
             storage[0] = value
 
@@ -131,7 +149,21 @@ class CheckSizes(_Passes):
             if rule.scale != 1:
                 torch._check((size - rule.offset) % rule.scale == 0)
             symbols[rule.symbol] = (size - rule.offset) // rule.scale
+        for condition in self.conditions:
+            torch._check(
+                condition.holds(lambda i, dim: inputs[i] if dim is None else inputs[i].shape[dim])
+            )
         return list(inputs)
+
+    def _demanded(self, condition: Condition) -> str:
+        """The message where a condition does not hold, as a format of its sizes."""
+        sizes = [
+            self.names[i] if dim is None else f"{self.names[i]}.size()[{dim}]"
+            for i, dim in condition.sizes()
+        ]
+        text = condition.text.replace("%", "%%")
+        got = ", ".join(f"{s.replace('%', '%%')} = %ld" for s in sizes)
+        return f"the program asks for {text}, got {got}"
 
     def _refusal(
         self, rule: SizeRule, first: SizeRule | None, symbols: dict[str, int], size: int
@@ -181,48 +213,89 @@ class CheckSizes(_Passes):
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        lines = ["char text[512];", "TensorInfo info;", "int64_t size;"]
+        conditions = [self._demanded(c) for c in self.conditions]
+        # A %ld is at most 20 characters long.
+        room = max([512, *(len(m.encode()) + 20 * m.count("%ld") + 1 for m in conditions)])
+        lines = [f"char text[{room}];"]
         symbols = {rule.symbol: f"symbol_{i}" for i, rule in enumerate(self.rules)}
         lines += [f"int64_t {c} = 0;" for c in dict.fromkeys(symbols.values())]
-        looked_at = None
+        sizes, read = self._sizes(inputs, sub)
+        lines += read
+
+        def refuse(message: str, arguments: str) -> str:
+            literal = schema_type("str").c_literal(message)
+            return (
+                f"snprintf(text, sizeof text, {literal}, {arguments});\n"
+                f'pb_error = cgotorch_make_error("ValueError", text);\n{sub["fail"]}'
+            )
+
         for rule, first in self._steps():
-            c = inputs[rule.input]
-            if rule.dim is None:
-                lines.append(f"size = {c};")
-            else:
-                if looked_at != rule.input:
-                    lines.append(f"if ((pb_error = GetTensorInfo({c}, &info))) {{{sub['fail']}}}")
-                    looked_at = rule.input
-                lines.append(f"size = info.sizes[{rule.dim}];")
-            symbol = symbols[rule.symbol]
+            symbol, size = symbols[rule.symbol], sizes[rule.input, rule.dim]
             for test, arguments, (_, message) in zip(
-                *self._in_c(rule, first, symbol), self._conditions(rule, first), strict=True
+                *self._in_c(rule, first, symbol, size), self._conditions(rule, first), strict=True
             ):
-                literal = schema_type("str").c_literal(message)
-                lines.append(
-                    f"if (!({test})) {{\nsnprintf(text, sizeof text, {literal}, {arguments});\n"
-                    f'pb_error = cgotorch_make_error("ValueError", text);\n{sub["fail"]}\n}}'
-                )
+                lines.append(f"if (!({test})) {{\n{refuse(message, arguments)}\n}}")
             if first is None:
-                lines.append(f"{symbol} = (size - {rule.offset}) / {rule.scale};")
+                lines.append(f"{symbol} = ({size} - {rule.offset}) / {rule.scale};")
+        for condition, message in zip(self.conditions, conditions, strict=True):
+            about = ", ".join(f"(long){sizes[place]}" for place in condition.sizes())
+            in_c = InC(condition, lambda i, dim: sizes[i, dim])
+            lines.append(in_c.code(refuse(message, about)))
         lines += ["(void)text;", *(f"(void){c};" for c in dict.fromkeys(symbols.values()))]
         return "{\n" + "\n".join(lines) + "\n" + self._pass_on(node, inputs, outputs, sub) + "\n}"
 
+    def _sizes(
+        self, inputs: Sequence[str], sub: Sub
+    ) -> tuple[dict[tuple[int, int | None], str], list[str]]:
+        """The C variables of all sizes that are looked at, and what reads them."""
+        places = {(rule.input, rule.dim): "" for rule in self.rules}
+        places |= {place: "" for c in self.conditions for place in c.sizes()}
+        lines: list[str] = []
+        for i in dict.fromkeys(i for i, _ in places):
+            dims = [dim for j, dim in places if j == i]
+            for dim in dims:
+                places[i, dim] = f"size_{i}" if dim is None else f"size_{i}_{dim}"
+            names = ", ".join(places[i, dim] for dim in dims)
+            if dims == [None]:
+                lines.append(f"const int64_t {names} = {inputs[i]};")
+                continue
+            lines += [
+                f"int64_t {names};",
+                "{",
+                "TensorInfo info;",
+                f"if ((pb_error = GetTensorInfo({inputs[i]}, &info))) {{{sub['fail']}}}",
+                *(f"{places[i, dim]} = info.sizes[{dim}];" for dim in dims),
+                "}",
+            ]
+        return places, lines
+
+    def _needs_libm(self) -> bool:
+        return any(InC(c, lambda i, dim: "0").needs_libm for c in self.conditions)
+
+    def c_headers(self) -> Sequence[str]:
+        return [*super().c_headers(), *(["<math.h>"] if self._needs_libm() else [])]
+
+    def c_libraries(self) -> Sequence[str]:
+        return ["m"] if self._needs_libm() else []
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (2,)
+
     def _in_c(
-        self, rule: SizeRule, first: SizeRule | None, symbol: str
+        self, rule: SizeRule, first: SizeRule | None, symbol: str, size: str
     ) -> tuple[list[str], list[str]]:
         """The tests of `_conditions` in C, and the arguments of their messages."""
-        got = "(long)size"
+        got = f"(long){size}"
         if first is not None:
             expected = f"{symbol} * {rule.scale} + {rule.offset}"
-            return [f"size == {expected}"], [f"(long)({expected}), {got}"]
+            return [f"{size} == {expected}"], [f"(long)({expected}), {got}"]
         tests = []
-        bounds = [f"size >= INT64_C({rule.low})"] if rule.low is not None else []
-        bounds += [f"size <= INT64_C({rule.high})"] if rule.high is not None else []
+        bounds = [f"{size} >= INT64_C({rule.low})"] if rule.low is not None else []
+        bounds += [f"{size} <= INT64_C({rule.high})"] if rule.high is not None else []
         if bounds:
             tests.append(" && ".join(bounds))
         if rule.scale != 1:
-            tests.append(f"(size - {rule.offset}) % {rule.scale} == 0")
+            tests.append(f"({size} - {rule.offset}) % {rule.scale} == 0")
         return tests, [got] * len(tests)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError
-from ..graph.basic import Apply, Constant, Variable, clone_graph, graph_inputs, toposort
+from ..graph.basic import Apply, Constant, Variable, among, clone_graph, graph_inputs, toposort
 from ..types import TensorType, Type
 from ..types.schema_types import Number
 from .element import ElementOp
@@ -28,7 +28,7 @@ class Composite(Op):
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
         inputs, outputs, _ = clone_graph(inputs, outputs)
         for v in graph_inputs(outputs):
-            if v not in inputs and not isinstance(v, Constant):
+            if not among(v, inputs) and not isinstance(v, Constant):
                 raise BridgeTypeError(f"Composite: {v} is neither an input nor a constant")
         outputs = _dissolved(inputs, outputs)
         self.inputs = inputs

@@ -9,6 +9,7 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
+from .in_place import rounds_alike
 from .native import NativeOp, constant, native, native_op
 from .op import CallsTorch, Storage
 
@@ -39,7 +40,7 @@ class Elemwise(CallsTorch):
     """
 
     __props__ = ("scalar_op", "inplace")
-    only_calls = True  # and loops, which are optimised whatever the rest is
+    only_calls = True
 
     def __init__(self, scalar_op: Any, inplace: dict[int, int] | None = None) -> None:
         from .composite import Composite
@@ -122,8 +123,10 @@ class Elemwise(CallsTorch):
         """The op that makes an output in the memory of an input, as this one already does for
         others; None where it cannot."""
         taken = input in self.inplace.values() or output in self.inplace
-        same = node.outputs[output].type == node.inputs[input].type
-        if not self.composite or taken or not same or node.inputs.count(node.inputs[input]) > 1:
+        made = node.outputs[output].type
+        same = made == node.inputs[input].type and rounds_alike(getattr(made, "dtype", None))
+        uses = sum(v is node.inputs[input] for v in node.inputs)
+        if not self.composite or taken or not same or uses > 1:
             return None
         return Elemwise(self.scalar_op, {**self.inplace, output: input})
 

@@ -8,8 +8,6 @@ has computed is taken from its node, not computed again.
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +19,7 @@ from ..graph.basic import Apply, Variable
 from ..graph.fx import Importer, outputs_of, placeholders
 from ..types import TensorType, Type
 from .native import NativeOp, native
+from .quiet import quiet
 
 # What only gives its input another shape: the gradient has the input's.
 _RESHAPES = frozenset(
@@ -255,6 +254,12 @@ def decompose(node: Apply) -> list[Variable]:
     op = node.op
     assert isinstance(op, NativeOp)
     types = tuple(v.type for v in node.inputs)
+    p = op.arguments[1] if op.name == "dropout" and _is_open(types) else None
+    if isinstance(p, float) and 0 < p < 1:
+        # Its kernel asks for sizes that are numbers, and does this, whatever they are.
+        (x,) = node.inputs
+        noise = native("bernoulli.p")(x, 1 - p)
+        return [native("mul.Tensor")(x, native("div.Scalar")(noise, 1 - p))]
     key = (op._key, types)
     if key not in _decompositions:
         _decompositions[key] = _forward(op, types)
@@ -273,18 +278,29 @@ def _forward(op: NativeOp, types: Sequence[Type]) -> tuple[list[Any], list[Any],
     import torch.fx.experimental._config as fx_config
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    symbolic = _is_open(types)
     example, _ = next(_examples(op, types))
 
     def run(*values: Any) -> list[Any]:
         return _flat(op, list(values))
 
-    with torch.no_grad(), _quiet(), fx_config.patch(use_duck_shape=False):
-        module = make_fx(
-            torch.func.functionalize(run, remove="mutations"),
-            tracing_mode="symbolic" if symbolic else "fake",
-            _allow_non_fake_inputs=True,
-        )(*example)
+    def traced(mode: str) -> Any:
+        with torch.no_grad(), quiet(), fx_config.patch(use_duck_shape=False):
+            return make_fx(
+                torch.func.functionalize(run, remove="mutations"),
+                tracing_mode=mode,
+                _allow_non_fake_inputs=True,
+            )(*example)
+
+    symbolic = _is_open(types)
+    try:
+        module = traced("symbolic" if symbolic else "fake")
+    except RuntimeError as e:
+        if not symbolic:
+            raise
+        raise MissingMethodError(
+            f"{op} for {', '.join(map(str, types))}: what it draws depends on open sizes; "
+            f"give them in the type ({_first(e)})"
+        ) from None
     return list(placeholders(module.graph)), list(outputs_of(module.graph)), module
 
 
@@ -449,8 +465,7 @@ def _record(
         inputs = [v.clone() if i in destroyed else v for i, v in enumerate(values)]
         return _flat(op, inputs)
 
-    with torch.enable_grad(), warnings.catch_warnings(), _quiet():
-        warnings.simplefilter("ignore")
+    with torch.enable_grad(), quiet():
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         if mode_name == "real":
@@ -544,20 +559,6 @@ def _symbolic_floats(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):
         yield [symbol(i, v) if type(v) is float else v for i, v in enumerate(values)]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch does not log what fails while it is traced: the failure is raised, and answered."""
-    loggers = [logging.getLogger(f"torch.{n}") for n in ("_subclasses.fake_tensor", "fx")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
 
 
 def _filled(value: Any) -> Any:

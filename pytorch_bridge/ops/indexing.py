@@ -44,7 +44,7 @@ def get_item(x: Any, index: Any) -> Any:
         raise BridgeTypeError(f"{x}[...] has more than one `...`")
     if used > x.type.ndim:
         raise BridgeTypeError(f"{x} of type {x.type} has {x.type.ndim} dimensions, indexed {used}")
-    if Ellipsis not in [v for v, t in zip(items, tensors, strict=True) if t is None]:
+    if not any(v is Ellipsis for v in items):
         items.append(Ellipsis)
         tensors.append(None)
     where: list[Any] = []  # a tensor or None for each dimension of the result so far

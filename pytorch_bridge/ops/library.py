@@ -1,28 +1,92 @@
-"""Operators that are registered with torch.library, as ops: Python calls them."""
+"""Operators that are registered with torch.library, as ops. One whose kernel is in a shared library
+is called by its name, also where there is no Python; one that is written in Python needs Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import MissingMethodError
 from ..graph.basic import Apply, Variable
-from ..types import Type
+from ..types import TensorType, Type, schema_type
+from ..types.base import Sub
+from ..types.schema_types import Number, number_literal
 from .native import IN
 from .op import Op, Storage, parameter_key
+
+# What the kernel of an operator on the CPU is registered for.
+_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+# What to do about operators that are written in Python.
+_ADVICE = {
+    "transformers::grouped_mm_fallback": (
+        "let the model compute its experts with PyTorch's own functions: "
+        'model.set_experts_implementation("batched_mm"), and export it again'
+    )
+}
+_GENERAL = (
+    "write it with PyTorch's own functions, or give it a kernel in C++ (TORCH_LIBRARY_IMPL) in a "
+    "library that torch.ops.load_library loads"
+)
+
+_CALL = """\
+/* Calls an operator by its name, once its library is loaded; its results must be n tensors. */
+static const char *pb_call_operator(const char *name, const char *overload, const char *library,
+                                    const Value *values, int64_t n_values,
+                                    const char *const *names, int64_t n_args, Tensor **outputs,
+                                    int64_t n) {
+  Operator op;
+  Value *results;
+  int64_t n_results, k = 0;
+  const char *error = FindOperator(name, overload, &op);
+  if (error != NULL && library != NULL) {
+    FreeString(error);
+    if ((error = LoadOperatorLibrary(library)) != NULL) {
+      char text[1024];
+      snprintf(text, sizeof text,
+               "%s is an operator of a library, which is to be loaded before: %.600s", name,
+               error);
+      FreeString(error);
+      return cgotorch_make_error("OSError", text);
+    }
+    error = FindOperator(name, overload, &op);
+  }
+  if (error != NULL) return error;
+  if ((error = CallOperator(op, values, n_values, names, n_args, &results, &n_results)) != NULL)
+    return error;
+  for (int64_t i = 0; i < n_results; i++) k += results[i].kind == ValueTensor;
+  if (k != n) {
+    FreeValues(results, n_results, true);
+    return cgotorch_make_error("RuntimeError", "an operator returned another number of tensors");
+  }
+  k = 0;
+  for (int64_t i = 0; i < n_results; i++)
+    if (results[i].kind == ValueTensor) *outputs[k++] = results[i].v.tensor;
+  FreeValues(results, n_results, false);
+  return NULL;
+}
+"""
 
 
 class LibraryOp(Op):
     """An overload, `torch.ops.mylib.f.default`, with its arguments; IN stands for an input of the
-    node.
+    node. `written` is where it is called, for messages."""
 
-    It runs in the interpreter, so a graph with it cannot leave Python.
-    """
+    only_calls = True
 
-    def __init__(self, overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        overload: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        written: str = "",
+    ) -> None:
         import torch
 
         self.overload = overload
+        self.written = written
         self.args, self.kwargs = args, dict(kwargs)
         self.name = f"{overload._schema.name}.{overload._overloadname}"
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
@@ -30,9 +94,15 @@ class LibraryOp(Op):
         self.view_map, self.destroy_map = self._memory()
 
     @classmethod
-    def of(cls, overload: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LibraryOp:
+    def of(
+        cls,
+        overload: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        written: str = "",
+    ) -> LibraryOp:
         """The op for the arguments of a call."""
-        op = cls(overload, _template(args), _template(dict(kwargs)))
+        op = cls(overload, _template(args), _template(dict(kwargs)), written)
         try:
             hash(op)
         except TypeError as e:
@@ -83,6 +153,107 @@ class LibraryOp(Op):
         results = result if isinstance(result, (tuple, list)) else [result]
         for storage, value in zip(output_storage, results, strict=True):
             storage[0] = value
+
+    # In C
+
+    def c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        schema = self.overload._schema
+        if is_python(self.overload):
+            advice = _ADVICE.get(schema.name, _GENERAL)
+            raise MissingMethodError(f"it is written in Python; {advice}{self.written}")
+        if not all(isinstance(v.type, TensorType) for v in node.outputs):
+            raise MissingMethodError(f"its results are no tensors{self.written}")
+        given = iter(list(zip(inputs, (v.type for v in node.inputs), strict=True)))
+        values = [v for a in [*self.args, *self.kwargs.values()] for v in self._value(a, given)]
+        names = [*(None for _ in self.args), *self.kwargs]
+        text = schema_type("str").c_literal
+        library = library_of(schema.name)
+        lines = [
+            f"const Value values[] = {{{', '.join(values) or '{ValueNone, 0, {0}}'}}};",
+            f"const char *const names[] = {{{', '.join(map(_c_name, names)) or 'NULL'}}};",
+            f"Tensor *outputs[] = {{{', '.join('&' + o for o in outputs)}}};",
+            f"pb_error = pb_call_operator({text(schema.name)}, {text(schema.overload_name)}, "
+            f"{'NULL' if library is None else text(library)}, values, {len(values)}, names, "
+            f"{len(names)}, outputs, {len(outputs)});",
+            f"if (pb_error) {sub['fail']}",
+        ]
+        return "{\n" + "\n".join(lines) + "\n}"
+
+    def _value(self, value: Any, given: Iterator[tuple[str, Type]]) -> list[str]:
+        """The Values that an argument is."""
+        if value is IN:
+            c, t = next(given)
+            if isinstance(t, TensorType):
+                return [f"{{ValueTensor, 0, {{.tensor = {c}}}}}"]
+            if isinstance(t, Number):
+                return [_number(t.kind, c)]
+        if isinstance(value, tuple):
+            inner = [v for x in value for v in self._value(x, given)]
+            return [f"{{ValueList, {len(value)}, {{0}}}}", *inner]
+        if value is None:
+            return ["{ValueNone, 0, {0}}"]
+        for kind in (bool, int, float):
+            if type(value) is kind:
+                return [_number(kind.__name__, number_literal(kind.__name__, value))]
+        if isinstance(value, str):
+            literal = schema_type("str").c_literal(value)
+            return [f"{{ValueString, {len(value.encode())}, {{.s = {literal}}}}}"]
+        raise MissingMethodError(f"its argument {value!r} has no form in C{self.written}")
+
+    def c_support_code(self) -> str:
+        return _CALL
+
+    def c_headers(self) -> Sequence[str]:
+        return ["cgotorch.h", "<stdio.h>"]
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False  # a kernel that needs it takes it
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
+def _number(kind: str, c: str) -> str:
+    tag, field = {"int": ("Int", "i"), "bool": ("Bool", "i"), "float": ("Float", "f")}[kind]
+    return f"{{Value{tag}, 0, {{.{field} = {c}}}}}"
+
+
+def _c_name(name: str | None) -> str:
+    return "NULL" if name is None else f'"{name}"'
+
+
+def is_python(overload: Any) -> bool:
+    """Whether the kernel of an operator is written in Python."""
+    import torch
+
+    schema = overload._schema
+    name = schema.name.replace("::", "/")
+    full = f"{name}.{schema.overload_name}" if schema.overload_name else name
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    found = [key for key in _KEYS if has(overload.name(), key)]
+    return not found or f"{full}/{found[0]}" in torch.library._impls
+
+
+@functools.cache
+def library_of(name: str) -> str | None:
+    """The shared library that an operator is from, None where it is not known. It is looked for
+    among those that torch has loaded: one that has the names of the namespace and the operator."""
+    import torch
+
+    namespace, _, own = name.partition("::")
+    for path in sorted(torch.ops.loaded_libraries):
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            continue
+        # As a schema, or as one of TORCH_LIBRARY's functions.
+        if namespace.encode() in content and (
+            f"{own}(".encode() in content or own.encode() + b"\0" in content
+        ):
+            return str(path)
+    return None
 
 
 def _template(value: Any) -> Any:

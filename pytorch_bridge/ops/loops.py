@@ -73,8 +73,9 @@ class Program:
         self.natives = [native_node(n) for n in composite.order]
         self.results = [n.outputs[0] for n in composite.order]
         made = set(self.results)
+        known = made.union(self.inputs)
         for v in [*(x for n in self.natives for x in n.inputs), *self.outputs]:
-            if isinstance(v, Constant) or (v not in made and v not in self.inputs):
+            if isinstance(v, Constant) or v not in known:
                 raise MissingMethodError(f"{composite} has no C code: it has the constant {v}")
         if len(set(self.outputs)) != len(self.outputs) or not made.issuperset(self.outputs):
             raise MissingMethodError(f"{composite} has no C code: it returns a variable twice")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply, Variable, among
 from ..schema.functions import REFERENCE_FILE, Argument, Function
 from ..tables import read_table
 from ..types import SchemaType, TensorType, Type, schema_type
@@ -123,6 +123,17 @@ class NativeFunction:
             or corrected("random", self.name) is not None
         )
 
+    def draws(self, arguments: Template) -> bool:
+        """Whether it draws random numbers, with these arguments."""
+        if not self.random:
+            return False
+        for a, v in zip(self.function.arguments, arguments, strict=True):
+            if a.name in ("train", "training") and v is False:
+                return False
+            if a.name in ("dropout", "dropout_p") and v == 0.0:
+                return False
+        return True
+
     @cached_property
     def pointwise(self) -> bool:
         f = self.function
@@ -197,9 +208,11 @@ class NativeFunction:
 
         if not all(isinstance(v.type, TensorType) and v.type.shape for v in node.inputs):
             return node
+        if any(None in v.type.shape for v in node.inputs):  # type: ignore[attr-defined]
+            return _open_dropout(node) or node
         (result,) = decompose(node)
         # With p=0 nothing is drawn, and the result is the input.
-        drawn = result.owner is not None and result not in node.inputs
+        drawn = result.owner is not None and not among(result, node.inputs)
         return result.owner if drawn and result.owner is not None else node
 
     def make_node(self, /, *args: Any, **kwargs: Any) -> Apply:
@@ -247,6 +260,29 @@ class NativeFunction:
 
 
 _DECOMPOSED = frozenset(["dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"])
+
+
+def _open_dropout(node: Apply) -> Apply | None:
+    """A dropout of a tensor whose sizes are open, taken apart as PyTorch does it on a CPU; None
+    where it is of another kind, or draws nothing."""
+    (x,) = node.inputs
+    op, t = node.op, x.type
+    assert isinstance(op, NativeOp)
+    assert isinstance(t, TensorType)
+    assert t.shape is not None
+    p = op.arguments[1]
+    if t.device != "cpu" or p in (0.0, 1.0):
+        return None
+    if op.name == "dropout":
+        drawn = native("empty_like")(x)
+    elif op.name == "feature_dropout" and len(t.shape) >= 2:
+        n, c, *others = x.shape  # type: ignore[attr-defined]
+        sizes = [n, c, *(1 for _ in others)]
+        drawn = native("empty.memory_format")(sizes, dtype=t.torch_dtype)
+    else:
+        return None
+    drawn = native("bernoulli.p")(drawn, 1 - p)
+    return native("mul.Tensor").make_node(x, native("div.Scalar")(drawn, 1 - p))
 
 
 class _Missing:
@@ -493,8 +529,8 @@ class NativeOp(CallsTorch):
     list, too); `lists` says how many tensors each list among the results has.
     """
 
-    destroys_what_it_reads = True  # `x.add_(x)` is PyTorch's to allow
-    only_calls = True  # the C code is no more than a call, with little in it to optimise
+    only_calls = True
+    leaves_out = True
 
     def __init__(
         self, native_function: NativeFunction, arguments: Template, lists: tuple[int, ...]
@@ -503,18 +539,9 @@ class NativeOp(CallsTorch):
         self.arguments = arguments
         self.lists = lists
         self.name = native_function.name
-        self.random = native_function.random and self._draws()
+        self.random = native_function.draws(arguments)
         self._key = (self.name, parameter_key(arguments), lists)
         self._hash = hash(self._key)
-
-    def _draws(self) -> bool:
-        """Whether a function that can draw random numbers does, with these arguments."""
-        for a, v in zip(self.native.function.arguments, self.arguments, strict=True):
-            if a.name in ("train", "training") and v is False:
-                return False
-            if a.name in ("dropout", "dropout_p") and v == 0.0:
-                return False
-        return True
 
     def _parameters(self) -> tuple[Any, ...]:
         return self._key
@@ -635,6 +662,12 @@ class NativeOp(CallsTorch):
             if a.name == condition:
                 return v is not False
         raise ValueError(f"corrections.yaml: {self.name} has no argument {condition!r}")
+
+    @cached_property
+    def destroys_what_it_reads(self) -> bool:
+        """Whether the very tensor that is written into may be another argument, as in `x.add_(x)`:
+        where each element is computed from those in its own place."""
+        return "pointwise" in self.native.function.tags or self.name == "copy_"
 
     # Building
     def make_node(self, *inputs: Any) -> Apply:

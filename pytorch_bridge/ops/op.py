@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import BridgeTypeError, MissingMethodError
+from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..types.base import HasCode, Sub, Type
 
@@ -47,7 +47,9 @@ class Op(HasCode):
 
     default_output: int | None = None  # the one that a call returns, where others are hidden
     check_input = True  # False: this op does not need the checks of its inputs' c_extract
+    only_calls = False  # True: the loops in its C code, if any, are over dimensions and not data
     random = False  # True: each application is its own, never merged or computed beforehand
+    leaves_out = False  # True: an output may be None whatever its type is, an undefined tensor
 
     def _parameters(self) -> tuple[Any, ...] | None:
         if self.__props__ is None:
@@ -92,7 +94,7 @@ class Op(HasCode):
             # What stands for a variable (in a traced function) applies ops in its own way.
             if (apply := getattr(type(v), "__bridge_apply__", None)) is not None:
                 return apply(v, self, inputs)
-        node = self.make_node(*inputs)
+        node = apply_to(self, inputs)
         if name is not None:
             if len(node.outputs) != 1 and self.default_output is None:
                 raise BridgeTypeError(f"{self} has {len(node.outputs)} outputs: name them apart")
@@ -112,7 +114,7 @@ class Op(HasCode):
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
     ) -> None:
         """Computes the outputs into output_storage: lists of one element, which holds an old
-        value that may be used again, or None."""
+        value that may be used again, or None. It returns None."""
         raise MissingMethodError(
             f"{self} cannot be run in Python: {type(self).__name__} lacks perform"
         )
@@ -121,7 +123,7 @@ class Op(HasCode):
         """The outputs, as torch.export is to record them. `perform` does where it calls torch on
         what it gets; sizes and numbers are torch.SymInt and the like, which `int()` would fix."""
         storage: list[Storage] = [[None] for _ in node.outputs]
-        self.perform(node, inputs, storage)
+        run_perform(node, inputs, storage)
         return [cell[0] for cell in storage]
 
     # In C
@@ -145,6 +147,40 @@ class Op(HasCode):
     def c_needs_gil(self, node: Apply) -> bool:
         """Whether c_code uses the Python interpreter; what does not lets other threads run."""
         return True
+
+
+def apply_to(op: Op, inputs: Sequence[Any]) -> Apply:
+    """What make_node returns, which must be an Apply."""
+    node = op.make_node(*inputs)
+    if not isinstance(node, Apply):
+        raise BridgeTypeError(
+            f"make_node of {op} returned {node!r} of type {type(node).__name__}; it must return an "
+            "Apply: Apply(self, [inputs], [outputs])"
+        )
+    return node
+
+
+def run_perform(node: Apply, inputs: Sequence[Any], storage: Sequence[Storage]) -> None:
+    """Runs `perform`, and checks that it has stored what it computed. Whoever wants an output in
+    memory of his own passes storage that holds it."""
+    fresh = [len(cell) == 1 and cell[0] is None for cell in storage]
+    returned = node.op.perform(node, inputs, storage)  # type: ignore[func-returns-value]
+    if returned is not None:
+        raise ContractError(
+            f"perform of {node.op} returned a {type(returned).__name__}; it must store output i "
+            "with output_storage[i][0] = value, and return nothing"
+        )
+    for i, (cell, v) in enumerate(zip(storage, node.outputs, strict=True)):
+        if len(cell) != 1:
+            raise ContractError(
+                f"perform of {node.op} resized the storage of output {i} to {len(cell)} elements"
+            )
+        nothing = fresh[i] and cell[0] is None and not node.op.leaves_out
+        if nothing and not v.type.is_valid_value(None):
+            raise ContractError(
+                f"perform of {node.op} stored no output {i}, of type {v.type}: it must set "
+                f"output_storage[{i}][0]"
+            )
 
 
 class CallsTorch(Op):

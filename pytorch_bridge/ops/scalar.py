@@ -28,7 +28,9 @@ class _Entry:
     python: Callable[..., Any]
     result: str  # of numbers: "same" as the widest argument, "float", "bool" or "int"
     floating: str  # C for double and float; {0} is the first argument, {f} is "f" for float
-    integer: str | None  # C for int64_t; None: there is none
+    # C for int64_t: an expression, or the name of a function that takes the arguments and where the
+    # result goes, and returns whether it has more than 64 bits. None: there is none.
+    integer: str | None
     inplace: str | None = None  # the overload that writes into its first argument
     reduction: str | None = None  # the function that folds a tensor with it, along dimensions
 
@@ -49,28 +51,28 @@ def _power(x: Any, y: Any) -> Any:
 
 _S = {
     # name: arity, native, Python, result, C floating, C integer, in place, reduction
-    "add": _Entry(2, "add.Tensor", operator.add, "same", "{0} + {1}", "{0} + {1}", "add_.Tensor",
+    "add": _Entry(2, "add.Tensor", operator.add, "same", "{0} + {1}", "pb_add_int", "add_.Tensor",
                   "sum.dim_IntList"),
-    "sub": _Entry(2, "sub.Tensor", operator.sub, "same", "{0} - {1}", "{0} - {1}", "sub_.Tensor"),
-    "mul": _Entry(2, "mul.Tensor", operator.mul, "same", "{0} * {1}", "{0} * {1}", "mul_.Tensor",
+    "sub": _Entry(2, "sub.Tensor", operator.sub, "same", "{0} - {1}", "pb_sub_int", "sub_.Tensor"),
+    "mul": _Entry(2, "mul.Tensor", operator.mul, "same", "{0} * {1}", "pb_mul_int", "mul_.Tensor",
                   "prod.dim_int"),
     "div": _Entry(2, "div.Tensor", operator.truediv, "float", "{0} / {1}", None, "div_.Tensor"),
     "floor_divide": _Entry(2, "floor_divide", operator.floordiv, "same",
-                           "pb_floor_divide({0}, {1})", "pb_floor_divide_int({0}, {1})",
+                           "pb_floor_divide({0}, {1})", "pb_floor_divide_int",
                            "floor_divide_.Tensor"),
     "remainder": _Entry(2, "remainder.Tensor", operator.mod, "same", "pb_remainder({0}, {1})",
                         "pb_remainder_int({0}, {1})", "remainder_.Tensor"),
     "pow": _Entry(2, "pow.Tensor_Tensor", _power, "same", "pow{f}({0}, {1})",
-                  "pb_pow_int({0}, {1})", "pow_.Tensor"),
+                  "pb_pow_int", "pow_.Tensor"),
     "maximum": _Entry(2, "maximum", max, "same", "pb_maximum({0}, {1})",
                       "{0} > {1} ? {0} : {1}", None, "amax"),
     "minimum": _Entry(2, "minimum", min, "same", "pb_minimum({0}, {1})",
                       "{0} < {1} ? {0} : {1}", None, "amin"),
-    "neg": _Entry(1, "neg", operator.neg, "same", "-{0}", "-{0}", "neg_"),
-    "abs": _Entry(1, "abs", abs, "same", "fabs{f}({0})", "{0} < 0 ? -{0} : {0}", "abs_"),
+    "neg": _Entry(1, "neg", operator.neg, "same", "-{0}", "pb_neg_int", "neg_"),
+    "abs": _Entry(1, "abs", abs, "same", "fabs{f}({0})", "pb_abs_int", "abs_"),
     "sign": _Entry(1, "sign", _sign, "same", "({0} > 0) - ({0} < 0)", "({0} > 0) - ({0} < 0)",
                    "sign_"),
-    "square": _Entry(1, "square", lambda x: x * x, "same", "{0} * {0}", "{0} * {0}", "square_"),
+    "square": _Entry(1, "square", lambda x: x * x, "same", "{0} * {0}", "pb_square_int", "square_"),
     "reciprocal": _Entry(1, "reciprocal", lambda x: 1 / x, "float", "1 / {0}", None,
                          "reciprocal_"),
     "relu": _Entry(1, "relu", lambda x: max(x, type(x)(0)), "same", "{0} < 0 ? 0 : {0}",
@@ -108,15 +110,15 @@ _S = {
     "where": _Entry(3, "where.self", lambda c, x, y: x if c else y, "same", "{0} ? {1} : {2}",
                     "{0} ? {1} : {2}"),
     "sym_float": _Entry(1, "", float, "float", "(double){0}", "(double){0}"),
-    "sym_int": _Entry(1, "", int, "int", "(int64_t){0}", "{0}"),
+    "sym_int": _Entry(1, "", int, "int", "trunc({0})", "{0}"),
     "bitwise_and": _Entry(2, "bitwise_and.Tensor", operator.and_, "same", "", "{0} & {1}"),
     "bitwise_or": _Entry(2, "bitwise_or.Tensor", operator.or_, "same", "", "{0} | {1}"),
     "bitwise_xor": _Entry(2, "bitwise_xor.Tensor", operator.xor, "same", "", "{0} ^ {1}"),
     "bitwise_not": _Entry(1, "bitwise_not", operator.invert, "same", "", "~{0}"),
     "bitwise_left_shift": _Entry(2, "bitwise_left_shift.Tensor", operator.lshift, "same", "",
-                                 "{0} << {1}"),
+                                 "pb_bitwise_left_shift_int"),
     "bitwise_right_shift": _Entry(2, "bitwise_right_shift.Tensor", operator.rshift, "same", "",
-                                  "{0} >> {1}"),
+                                  "pb_shift_right({0}, {1})"),
 }  # fmt: skip
 
 # What PyTorch's kernels compute otherwise than C, in the last bit or for zeros. sqrt is MKL's where
@@ -157,23 +159,64 @@ static inline double pb_floor_divide(double a, double b) {
   double f = floor(q);
   return q - f > 0.5 ? f + 1 : f;
 }
-static inline int64_t pb_floor_divide_int(int64_t a, int64_t b) {
-  int64_t q = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+/* Integers: whether the result has more than 64 bits, or else it in *r. */
+static inline int pb_add_int(int64_t a, int64_t b, int64_t *r) {
+  return __builtin_add_overflow(a, b, r);
+}
+static inline int pb_sub_int(int64_t a, int64_t b, int64_t *r) {
+  return __builtin_sub_overflow(a, b, r);
+}
+static inline int pb_mul_int(int64_t a, int64_t b, int64_t *r) {
+  return __builtin_mul_overflow(a, b, r);
+}
+static inline int pb_neg_int(int64_t a, int64_t *r) { return pb_sub_int(0, a, r); }
+static inline int pb_abs_int(int64_t a, int64_t *r) {
+  return a < 0 ? pb_neg_int(a, r) : pb_sub_int(a, 0, r);
+}
+static inline int pb_square_int(int64_t a, int64_t *r) { return pb_mul_int(a, a, r); }
+static inline int pb_floor_divide_int(int64_t a, int64_t b, int64_t *r) {
+  if (b == -1) return pb_neg_int(a, r);
+  *r = a / b;
+  if (a % b != 0 && (a < 0) != (b < 0)) *r -= 1;
+  return 0;
 }
 static inline int64_t pb_remainder_int(int64_t a, int64_t b) {
-  int64_t r = a % b;
+  int64_t r = b == -1 ? 0 : a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
-static inline int64_t pb_pow_int(int64_t a, int64_t b) {
-  uint64_t result = 1, power = (uint64_t)a;
-  for (; b > 0; b >>= 1, power *= power)
-    if (b & 1) result *= power;
-  return (int64_t)result;
+static inline int pb_pow_int(int64_t a, int64_t b, int64_t *r) {
+  *r = 1;
+  for (;;) {
+    if ((b & 1) && pb_mul_int(*r, a, r)) return 1;
+    b >>= 1;
+    if (!b) return 0;
+    if (pb_mul_int(a, a, &a)) return 1;
+  }
 }
+static inline int pb_bitwise_left_shift_int(int64_t a, int64_t n, int64_t *r) {
+  *r = n < 64 ? (int64_t)((uint64_t)a << n) : 0;
+  return n < 64 ? *r >> n != a : a != 0;
+}
+static inline int64_t pb_shift_right(int64_t a, int64_t n) { return a >> (n < 64 ? n : 63); }
+/* Whether a double is an int64_t, but for what is behind its point. */
+static inline int pb_is_int(double a) { return a >= -0x1p63 && a < 0x1p63; }
 static inline double pb_maximum(double a, double b) { return a != a || a > b ? a : b; }
 static inline double pb_minimum(double a, double b) { return a != a || a < b ? a : b; }
 """
+
+_SHIFTS = ("bitwise_left_shift", "bitwise_right_shift")
+_MORE = "the result has more than 64 bits"
+
+
+def _to_int(text: str, output: str, refuse: Callable[[str, str, str], str]) -> str:
+    """A double as an int64_t, with the errors of Python's int()."""
+    return (
+        f"const double pb_value = {text};\n"
+        + refuse("pb_value != pb_value", "ValueError", "cannot convert float NaN to integer")
+        + refuse("!pb_is_int(pb_value)", "OverflowError", _MORE)
+        + f"{output} = (int64_t)pb_value;"
+    )
+
 
 _ORDER = {"bool": 0, "int": 1, "float": 2}
 _TYPES: dict[str, Type] = {}
@@ -224,7 +267,8 @@ class ScalarOp(Op):
         if kind == "same":
             arguments = kinds[1:] if self.name == "where" else kinds
             kind = max(arguments, key=_ORDER.__getitem__)
-            if kind == "bool" and not self.name.startswith(("bitwise", "where", "max", "min")):
+            kept = self.name.startswith(("bitwise", "where", "max", "min"))
+            if kind == "bool" and (not kept or self.name in _SHIFTS):
                 kind = "int"
         return Apply(self, variables, [_number(kind).make_variable()])
 
@@ -242,7 +286,10 @@ class ScalarOp(Op):
             if not self.entry.native:
                 raise MissingMethodError(f"{self} has no form for tensors")
             return native(self.entry.native).torch_op(*values)
-        return self.entry.python(*values)
+        result = self.entry.python(*values)
+        if isinstance(result, int) and not -(1 << 63) <= result < 1 << 63:
+            raise OverflowError(f"{self}: the result has more than 64 bits")
+        return result
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
@@ -267,7 +314,7 @@ class ScalarOp(Op):
         """The op in C, on expressions of one C type: float, double, int64_t, or bool."""
         wrapped = [a if a.isidentifier() else f"({a})" for a in arguments]
         text = self.entry.floating if c_type in ("float", "double") else self.entry.integer
-        if not text:
+        if not text or text.isidentifier():
             raise MissingMethodError(f"{self} has no C code for {c_type}")
         return text.format(*wrapped, f="f" if c_type == "float" else "")
 
@@ -276,7 +323,9 @@ class ScalarOp(Op):
         functions, that gives every bit that PyTorch's kernels give; None where there is none."""
         if self.name in _INEXACT:
             return None
-        return self.entry.floating if c_type in ("float", "double") else self.entry.integer
+        if c_type in ("float", "double"):
+            return self.entry.floating
+        return None if self._checked else self.entry.integer
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
@@ -292,23 +341,34 @@ class ScalarOp(Op):
         ]
         if floating and self.entry.integer is not None and "float" not in kinds:
             c_type, arguments = "int64_t", list(inputs)
+
+        def refuse(condition: str, kind: str, why: str) -> str:
+            error = f'cgotorch_make_error("{kind}", "{self}: {why}")'
+            return f"if ({condition}) {{\npb_error = {error};\n{sub['fail']}\n}}\n"
+
         check = ""
         if self.name in ("div", "floor_divide", "remainder"):
-            check = (
-                f'if ({inputs[1]} == 0) {{\npb_error = cgotorch_make_error("ZeroDivisionError", '
-                f'"{self}: division by zero");\n{sub["fail"]}\n}}\n'
-            )
+            check = refuse(f"{inputs[1]} == 0", "ZeroDivisionError", "division by zero")
         result = "double" if self.entry.result == "float" else c_type
         if self.entry.result == "int" and floating:
             text = self.c_expression(arguments, "double")
-            return f"{outputs[0]} = (int64_t)({text});"
+            return _to_int(text, outputs[0], refuse)
         if self.name == "pow" and not floating:
-            check = (
-                f'if ({inputs[1]} < 0) {{\npb_error = cgotorch_make_error("ValueError", '
-                f'"{self}: an integer to a negative power is no integer");\n{sub["fail"]}\n}}\n'
-            )
+            why = "an integer to a negative power is no integer"
+            check = refuse(f"{inputs[1]} < 0", "ValueError", why)
+        if self.name in _SHIFTS:
+            check = refuse(f"{inputs[1]} < 0", "ValueError", "negative shift count")
+        if c_type == "int64_t" and result == c_type and self._checked:
+            given = ", ".join([*arguments, "&pb_result"])
+            overflow = refuse(f"{self.entry.integer}({given})", "OverflowError", _MORE)
+            return f"{check}int64_t pb_result;\n{overflow}{outputs[0]} = pb_result;"
         text = self.c_expression(arguments, result if self.name == "div" else c_type)
         return f"{check}{outputs[0]} = {text};"
+
+    @property
+    def _checked(self) -> bool:
+        """Whether C for integers is a function that says whether the result fits."""
+        return (self.entry.integer or "").isidentifier()
 
     def c_support_code(self) -> Sequence[str]:
         return [SUPPORT]
@@ -320,7 +380,7 @@ class ScalarOp(Op):
         return False
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)
+        return (2,)
 
 
 class NumberOf(Op):
@@ -361,20 +421,30 @@ class NumberOf(Op):
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
         (x,), (z,) = inputs, outputs
-        c = {"int": "int64_t", "float": "double", "bool": "bool"}[self.kind]
-        return (
-            f"{z} = {x}.kind == ScalarFloat || {x}.kind == ScalarComplex ? ({c}){x}.v.f : "
-            f"({c}){x}.v.i;"
-        )
+        floating = f"{x}.kind == ScalarFloat || {x}.kind == ScalarComplex"
+        if self.kind != "int":
+            c = {"float": "double", "bool": "bool"}[self.kind]
+            return f"{z} = {floating} ? ({c}){x}.v.f : ({c}){x}.v.i;"
+
+        def refuse(condition: str, kind: str, why: str) -> str:
+            error = f'cgotorch_make_error("{kind}", "{why}")'
+            return f"if ({condition}) {{\npb_error = {error};\n{sub['fail']}\n}}\n"
+
+        large = refuse(f"{x}.kind == ScalarUInt && {x}.v.i < 0", "OverflowError", _MORE)
+        inside = _to_int(f"{x}.v.f", z, refuse)
+        return f"{large}if ({floating}) {{\n{inside}\n}} else {{\n{z} = {x}.v.i;\n}}"
+
+    def c_support_code(self) -> Sequence[str]:
+        return [SUPPORT]
 
     def c_headers(self) -> Sequence[str]:
-        return ["cgotorch.h"]
+        return ["cgotorch.h", "<math.h>", "<stdint.h>"]
 
     def c_needs_gil(self, node: Apply) -> bool:
         return False
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)
+        return (2,)
 
 
 _ops = {name: ScalarOp(name) for name in _S}

@@ -15,7 +15,7 @@ from ..graph.function_graph import FunctionGraph
 from ..ops.native import native
 from ..types import TensorType
 from .layout import contiguous, no_ones, row_major, settled
-from .rules import Rules, arguments, first, owner
+from .rules import Rules, all_known, arguments, first, owner
 
 rule = Rules()
 
@@ -73,7 +73,9 @@ def _(node: Apply) -> Variable | None:
 def _(node: Apply) -> Variable | None:
     a, x = arguments(node), first(node)
     t = x.type
-    if not isinstance(t, TensorType) or t.dtype is None or t.device != "cpu" or a.get("copy"):
+    if not isinstance(t, TensorType) or t.dtype is None or t.device != "cpu":
+        return None
+    if not all_known(a) or a.get("copy"):
         return None
     if a.get("layout") is not None or a.get("memory_format") is not None:
         return None
@@ -100,7 +102,8 @@ def _(node: Apply) -> Variable | None:
 def _(node: Apply) -> Variable | None:
     x = first(node)
     if node.op.name == "view.dtype":  # type: ignore[attr-defined]
-        return x if arguments(node)["dtype"] == getattr(x.type, "torch_dtype", None) else None
+        a = arguments(node)
+        return x if all_known(a) and a["dtype"] == getattr(x.type, "torch_dtype", None) else None
     same = _shape(x) is not None and _shape(node.outputs[0]) == _shape(x)
     # Elsewhere the strides of dimensions of size 1 are computed anew.
     return x if same and (no_ones(x) or row_major(x)) else None
@@ -110,7 +113,9 @@ def _(node: Apply) -> Variable | None:
 def _(node: Apply) -> Variable | None:
     a, x = arguments(node), first(node)
     shape = getattr(x.type, "shape", None)
-    if shape is None or a["start"] not in (None, 0) or a["step"] != 1:
+    if shape is None or any(isinstance(a[k], Variable) for k in ("start", "step")):
+        return None
+    if a["start"] not in (None, 0) or a["step"] != 1:
         return None
     end, size = a["end"], shape[a["dim"]] if isinstance(a["dim"], int) and shape else None
     whole = end is None or (isinstance(end, int) and end >= (2**63 - 1 if size is None else size))

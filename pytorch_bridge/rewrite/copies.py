@@ -10,7 +10,7 @@ from ..graph.basic import Apply, Variable
 from ..graph.function_graph import FunctionGraph
 from ..types import TensorType
 from .layout import dense, row_major
-from .rules import Rules, arguments, first
+from .rules import Rules, all_known, arguments, first
 
 rule = Rules()
 
@@ -39,7 +39,9 @@ def _(node: Apply) -> Variable | None:
     a, x = arguments(node), first(node)
     if not isinstance(x.type, TensorType) or x.type.dtype is None or x.type.device != "cpu":
         return None
-    if any(a.get(k) is not None for k in ("layout", "memory_format")) or a.get("pin_memory"):
+    if not all_known(a) or a.get("pin_memory"):
+        return None
+    if any(a.get(k) is not None for k in ("layout", "memory_format")):
         return None
     here = str(a.get("device") or "cpu") == "cpu"
     same = here and a["dtype"] in (None, x.type.torch_dtype)

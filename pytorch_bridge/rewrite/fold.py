@@ -7,10 +7,11 @@ from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import OUTPUT, FunctionGraph
+from ..graph.variables import TensorConstant
 from ..ops.basic import DeepCopyOp, Shape, Shape_i, deep_copy_op
 from ..ops.in_place import is_dense
 from ..ops.native import constant
-from ..ops.op import Op
+from ..ops.op import Op, run_perform
 from ..types import TensorType
 from .layout import dense
 from .sharing import Replace, Sharing, carefully
@@ -99,14 +100,15 @@ def _computed(node: Apply) -> list[Constant] | None:
         return None
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     try:
-        with torch.no_grad():
-            op.perform(node, [v.data for v in node.inputs], storage)  # type: ignore[attr-defined]
+        # As the compiled function does it, whatever mode the graph is built in.
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            run_perform(node, [v.data for v in node.inputs], storage)  # type: ignore[attr-defined]
     except Exception:  # whatever it is, the caller gets it when the function runs
         return None
     made = [
         _constant(node, v, cell[0], limit) for v, cell in zip(node.outputs, storage, strict=True)
     ]
-    return None if None in made else made  # type: ignore[return-value]
+    return None if any(v is None for v in made) else made  # type: ignore[return-value]
 
 
 def _constant(node: Apply, old: Variable, value: Any, limit: int) -> Constant | None:
@@ -121,7 +123,10 @@ def _constant(node: Apply, old: Variable, value: Any, limit: int) -> Constant | 
         if _nbytes(value) > limit:
             return None
         value = _own(value)
-    return constant(value)
+    # A view of a parameter requires a gradient under no_grad, too, and PyTorch chooses kernels by
+    # that.
+    t = constant(value).type
+    return TensorConstant(t, value.detach().requires_grad_(value.requires_grad))
 
 
 def _is_view(node: Apply, value: Any) -> bool:
@@ -139,7 +144,10 @@ def _own(value: Any) -> Any:
         return value
     if value.untyped_storage().nbytes() <= value.numel() * value.element_size():
         return value
-    return value.clone() if is_dense(value) else value
+    if value.storage_offset() or not is_dense(value):
+        return value
+    own = value.clone()
+    return own if own.stride() == value.stride() else value
 
 
 def _expected(v: Variable) -> int:

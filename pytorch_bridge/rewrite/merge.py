@@ -68,7 +68,9 @@ def constant_key(v: Constant) -> Any:
                 return (v.type, id(data))
             whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
             content = bytes(whole.view(-1).view(_bytes()).numpy()) if whole.numel() else b""
-            layout = (data.stride(), data.is_conj(), data.is_neg(), data.requires_grad)
+            # All that kernels look at besides the elements, the alignment among it.
+            flags = (data.is_conj(), data.is_neg(), data.requires_grad, data.is_inference())
+            layout = (data.stride(), flags, data.data_ptr() % 64)
             return (v.type, type(data), layout, content)
         except (RuntimeError, TypeError, NotImplementedError):
             return (v.type, id(data))
@@ -87,7 +89,7 @@ def _bytes() -> Any:
 
 
 def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[Variable, Variable]]:
-    hashes = _Hashes()
+    laws = _Laws()
     first: dict[Any, Apply] = {}
     same: dict[Variable, Variable] = {}
     pairs: list[tuple[Variable, Variable]] = []
@@ -95,8 +97,9 @@ def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[V
         if node.op.random or getattr(node.op, "never_merged", False):
             continue
         inputs = tuple(same.get(v, v) for v in node.inputs)
-        hashes.check(node.op)
-        other = first.setdefault((node.op, inputs), node)
+        laws.check(node.op)
+        # An op is no op of another class, whatever its __eq__ says.
+        other = first.setdefault((type(node.op), node.op, inputs), node)
         if other is node:
             continue
         if [v.type for v in node.outputs] != [v.type for v in other.outputs]:
@@ -109,8 +112,9 @@ def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[V
     return pairs
 
 
-class _Hashes:
-    """Finds ops that are equal and have different hashes, which no table can bring together."""
+class _Laws:
+    """Finds ops that are equal and have different hashes, which no table can bring together, or
+    different parameters, so that one cannot stand for the other."""
 
     def __init__(self) -> None:
         self.ops: dict[type, dict[int, Op]] = {}
@@ -124,6 +128,12 @@ class _Hashes:
         known = self.ops.setdefault(kind, {})
         mine = hash(op)
         if mine in known:
+            other = known[mine]
+            if op == other and op._parameters() != other._parameters():
+                raise ContractError(
+                    f"{kind.__qualname__}: {op} and {other} are equal, and what __props__ names "
+                    f"differs: {_props(op)} and {_props(other)}"
+                )
             return
         for theirs, other in known.items():
             if op == other:
@@ -132,6 +142,10 @@ class _Hashes:
                     f"{mine} and {theirs}"
                 )
         known[mine] = op
+
+
+def _props(op: Op) -> str:
+    return ", ".join(f"{p}={getattr(op, p)!r}" for p in op.__props__ or ())
 
 
 class MergeFeature(Feature):

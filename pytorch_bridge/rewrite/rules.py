@@ -24,6 +24,7 @@ from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import FunctionGraph
 from ..ops.native import IN, NativeOp
 from ..ops.op import Op
+from ..types.schema_types import TensorArg
 from .sharing import Replace, Sharing, carefully
 
 Build = Callable[[Apply], "Variable | None"]
@@ -122,6 +123,13 @@ def arguments(node: Apply) -> dict[str, Any]:
 
     names = [a.name for a in node.op.native.function.arguments]
     return dict(zip(names, map(value, node.op.arguments), strict=True))
+
+
+def all_known(a: dict[str, Any]) -> bool:
+    """Whether no argument is a number, a dtype and so on that only a call gives."""
+    return not any(
+        isinstance(v, Variable) and not isinstance(v.type, TensorArg) for v in a.values()
+    )
 
 
 def _is_number(value: Any) -> bool:

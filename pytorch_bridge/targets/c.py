@@ -42,7 +42,11 @@ def header(ops: list[Op], api_hash: str) -> str:
     ]
     for op in ops:
         out.append(_doc(op))
-        out.append(_wrap(f"CGOTORCH_API {signature(op)};", " " * 4) + "\n")
+        lines = _wrap(f"CGOTORCH_API {signature(op)}", " " * 4)
+        label = f" CGOTORCH_SYMBOL({op.c});"
+        if len(lines.rpartition("\n")[2] + label) > 100:
+            label = "\n   " + label
+        out.append(lines + label + "\n")
     out.append("#endif\n")
     return "\n".join(out)
 

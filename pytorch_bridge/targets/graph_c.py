@@ -10,6 +10,7 @@ Python between the boundaries; there, `c_take` and `c_give` of the types stand f
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,7 +168,7 @@ class CFunction(CLinker):
         inputs = set(self.inputs)
         made = [Variable(v.type) if v in inputs else v for v in self.outputs]
         self.output_names = parameter_names(made, "out", self.input_names)
-        repeated = {v for v in self.outputs if self.outputs.count(v) > 1}
+        repeated = [v for v, times in Counter(self.outputs).items() if times > 1]
         for v in repeated:
             if not isinstance(v.type, (TensorArg, Plain)):
                 raise BridgeValueError(f"{v} of type {v.type} can be an output once only")
@@ -197,6 +198,7 @@ class CFunction(CLinker):
             self.mark.strip(),
             remark("; ".join(map(code.explain.names.line, self.order[:9]))),
             "\n".join(f"#include {h}" for h in self.headers()),
+            *code.macros(),
             *(t for t in map(_without_python, self.support_code()) if t),
         ]
         if self.init_code():
@@ -206,7 +208,7 @@ class CFunction(CLinker):
         if code.places:
             places = ",\n".join(quoted(self._where(p)) for p in code.places)
             parts.append(f"static const char *const pb_places[] = {{\n{places},\n}};")
-        parts.append(f"{self.prototype()} {{\n{code.body}\n}}")
+        parts.append(f"{code.attributes}{self.prototype()} {{\n{code.body}\n}}")
         return indented("\n\n".join(parts))
 
     def source(self) -> str:

@@ -227,6 +227,20 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What must stay together where several processes share the tests: those of a Go package run in
+    one process of Go; those of a Python file share fixtures. Under the race detector each package
+    is a test."""
+    for item in items:
+        group = item.nodeid
+        if isinstance(item, GoTest):
+            group = item.package
+        elif item.get_closest_marker("race") is None:
+            group = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Reports the time that Go measured: a package's compilation is not its first test's."""

@@ -24,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pytorch_bridge import toolchain
 from pytorch_bridge.bootstrap import locked
 from pytorch_bridge.toolchain import ROOT, build_dir
 
@@ -139,5 +140,6 @@ def cached_compiler() -> Iterator[None]:
 
 if __name__ == "__main__":
     # What the compiler keeps for itself.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_cache() / "inductor"))
+    if toolchain.variable("TORCHINDUCTOR_CACHE_DIR") is None:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_cache() / "inductor")
     print(package())

@@ -63,8 +63,31 @@ DEVICES: dict[str, int] = {
 }
 
 
-def dtype_name(dtype: Any) -> str:
+class DType(str):
+    """The name of a dtype, which is equal to torch's dtype of that name as well."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self is other or str.__eq__(self, other)
+        return str(other) == f"torch.{self}"
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype_name, (str(self),)
+
+
+_DTYPES = {name: DType(name) for name in DTYPES}
+
+
+def dtype_name(dtype: Any) -> DType:
     """The name of a dtype given as torch, NumPy or text has it. ValueError for any other."""
+    if type(dtype) is DType:
+        return dtype
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     name = name.removeprefix("torch.")
     if not isinstance(dtype, str) and name in ("float", "int", "complex"):
@@ -72,7 +95,7 @@ def dtype_name(dtype: Any) -> str:
     name = {"bool_": "bool"}.get(name, _ALIASES.get(name, name))
     if name not in DTYPES:
         raise ValueError(f"{dtype!r} is no dtype; dtypes are float32, int64, bool and so on")
-    return name
+    return _DTYPES[name]
 
 
 def device_parts(device: Any) -> tuple[str, int]:

@@ -58,7 +58,8 @@ class TensorType(TensorArg):
                 DeprecationWarning,
                 stacklevel=2,
             )
-            shape = tuple(1 if b else None for b in broadcastable)
+            flags = _listed(broadcastable, "broadcastable is a list of bools")
+            shape = tuple(1 if b else None for b in flags)
         try:
             self.dtype = None if dtype is None else dtype_name(dtype)
             parts = None if device is None else device_parts(device)
@@ -69,7 +70,8 @@ class TensorType(TensorArg):
         if parts == ("cpu", 0):
             parts = ("cpu", -1)
         self.device = None if parts is None else parts[0] + (f":{parts[1]}" if parts[1] > 0 else "")
-        self.shape = None if shape is None else tuple(map(_dim, shape))
+        sizes = "shape is a tuple of sizes, with None for an open one, or None"
+        self.shape = None if shape is None else tuple(map(_dim, _listed(shape, sizes)))
         self.name = name
 
     @property
@@ -177,6 +179,12 @@ class TensorType(TensorArg):
         if not self._fits(tensor):
             raise self.refusal(value)
         return tensor
+
+    def refusal(self, value: Any, why: str = "") -> BridgeTypeError:
+        sizes = getattr(value, "shape", None)
+        if not why and self.shape is not None and isinstance(sizes, tuple):
+            why = misfit(self.shape, sizes)
+        return super().refusal(value, why)
 
     def holds(self, value: Any) -> bool:
         import torch
@@ -348,6 +356,27 @@ class TensorType(TensorArg):
 
     def c_element_type(self) -> str:
         return C_ELEMENTS.get(self.dtype or "", "")
+
+
+def misfit(expected: Sequence[int | None], sizes: Sequence[int]) -> str:
+    """What of some sizes is not as expected, for the end of a message: the first dimension, what
+    it must be and what it is; or how many there are. Empty where all are."""
+    if len(expected) != len(sizes):
+        return f": {len(expected)} dimensions are expected, got {len(sizes)}"
+    for i, (wanted, size) in enumerate(zip(expected, sizes, strict=True)):
+        if wanted is not None and wanted != size:
+            return f": dimension {i} must be {wanted}, got {size}"
+    return ""
+
+
+def _listed(value: Any, wanted: str) -> Iterable[Any]:
+    """value, if it can be iterated over and is no text."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        hint = ""
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 8:
+            hint = f"; {value} open dimensions are shape={(None,) * value}"
+        raise BridgeTypeError(f"TensorType: {wanted}, not {value!r}{hint}")
+    return value
 
 
 def _dim(size: Any) -> int | None:

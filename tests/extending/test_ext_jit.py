@@ -681,6 +681,74 @@ def test_c25_is_error_and_cleanup():
     assert Buffer.log == ["open 5", "close 5"]
 
 
+def test_cleanup_may_call_python_and_fail():
+    class Lease:
+        log = []
+
+        def __init__(self, n, closes=True):
+            self.n, self.closes = n, closes
+
+        def close(self, what, n):
+            Lease.log.append((what, n))
+            if not self.closes:
+                raise OSError("does not close")
+
+        def after(self):
+            Lease.log.append("after")
+
+    class LeaseType(types.Type):
+        def __init__(self):
+            super().__init__("Lease")
+
+    typeof_impl(Lease)(lambda val, c: LeaseType())
+
+    @register_model(LeaseType)
+    class LeaseModel(models.PrimitiveModel):
+        def __init__(self, dmm, fe_type):
+            models.PrimitiveModel.__init__(self, dmm, fe_type, "double")
+
+    @unbox(LeaseType)
+    def unbox_lease(typ, obj, c):
+        number = c.pyapi.object_getattr_string(obj, "n")
+        value = c.pyapi.float_as_double(number)
+
+        def cleanup():
+            with c.builder.if_(number != None):  # noqa: E711  # in C
+                word = c.pyapi.unserialize(c.pyapi.serialize_object(("closed", 1)))
+                c.pyapi.call_method(obj, "close", [word, c.pyapi.float_from_double(value)])
+                c.builder.check(value < 10, "ValueError", "{} is too much", value)
+                c.pyapi.call_method(obj, "after")
+
+        return NativeValue(value, cleanup=cleanup)
+
+    @lower_cast(LeaseType, types.Float)
+    def lease_to_float(context, b, fromty, toty, val):
+        return val
+
+    f = jit(lambda a, b: float(a) + float(b))
+    first, closed = Lease(1), ("closed", 1)
+    assert f(first, Lease(2)) == 3.0
+    assert sorted(map(str, Lease.log)) == sorted(
+        map(str, [(closed, 1.0), (closed, 2.0), "after", "after"])
+    )
+    Lease.log.clear()
+    references = sys.getrefcount(first), sys.getrefcount(closed)
+    for _ in range(100):
+        f(first, first)
+    Lease.log.clear()
+    assert (sys.getrefcount(first), sys.getrefcount(closed)) == references
+    Lease.log.clear()
+    assert f(first, Lease(2, closes=False)) == 3.0
+    assert Lease.log.count("after") == 1
+    Lease.log.clear()
+    assert f(first, Lease(20)) == 21.0
+    assert Lease.log.count("after") == 1
+    Lease.log.clear()
+    with pytest.raises(TypeError, match="must be real number"):
+        f(Lease("text"), Lease(2))
+    assert (closed, 2.0) not in Lease.log
+
+
 # intrinsic, register_jitable
 
 

@@ -88,6 +88,35 @@ class Accumulate(nn.Module):
         return total * 2
 
 
+class Guarded(nn.Module):
+    """Goes one way for some sizes, and another way for others."""
+
+    def forward(self, x):
+        y = x * 2 if x.shape[0] % 2 == 0 else x
+        y = y + 1 if torch.sym_sqrt(x.shape[0]) > x.shape[1] / 2 else y
+        return y.mean(0) if x.shape[0] * x.shape[1] > 10 else y.sum(0)
+
+
+def guarded(root):
+    """A package, and what module() says of all sizes from 1 to 8: "" where it takes them, else what
+    ours says."""
+    program = torch.export.export(
+        Guarded(), (torch.randn(6, 4),), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},)
+    )
+    export_go(program, root / "guarded")
+    theirs, ours = program.module(), pb.from_exported(program).compile("py")
+    verdicts = [["" for _ in range(9)] for _ in range(9)]
+    for n in range(1, 9):
+        for m in range(1, 9):
+            try:
+                theirs(torch.ones(n, m))
+            except AssertionError:
+                with pytest.raises(BridgeValueError) as e:
+                    ours(torch.ones(n, m))
+                verdicts[n][m] = str(e.value)
+    (root / "verdicts.json").write_text(json.dumps(verdicts))
+
+
 def plain_function():
     x, w = tensor(None, 3, name="x"), tensor(3, 2, name="w")
     return [x, w], ops.softmax(ops.mm(x, w), -1)
@@ -227,6 +256,7 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     export_go(program, root / "heads")
     export_go(exported(Counter(), torch.ones(2)), root / "counter")
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
+    guarded(root)
     export_go(plain_function(), root / "plain")
     export_go(kinds(), root / "kinds", example=KINDS_EXAMPLE)
     export_go(names(), root / "names")
@@ -717,3 +747,14 @@ def test_the_command(tmp_path, capsys, models):
         assert said in error
         assert "Traceback" not in error
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["", "x;y", "a b", "/x", "x/", "a//b", ".x", "x./y", "-x", "example.com/x/v1", "é", "x\ny", 3],
+)
+def test_a_module_that_go_would_refuse_is_refused_before_anything_is_done(module, tmp_path):
+    x = TensorType("float32", (None,))("x")
+    with pytest.raises((BridgeValueError, BridgeTypeError), match="export_go: module"):
+        export_go(([x], [ops.exp(x)]), tmp_path / "net", module=module)
+    assert not (tmp_path / "net").exists()

@@ -7,6 +7,7 @@ import copy
 import gc
 import weakref
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,9 @@ from pytorch_bridge import BridgeTypeError, BridgeValueError
 from pytorch_bridge.extension import live_handles
 from pytorch_bridge.graph.basic import toposort
 from pytorch_bridge.graph.fx import UnsupportedNode
+from pytorch_bridge.ops import library
 from pytorch_bridge.ops.checks import CheckSizes, Require, SizeRule
+from pytorch_bridge.ops.library import LibraryOp
 
 MODE = "py"  # the C code of these small graphs is tested once, by test_in_c
 
@@ -428,6 +431,21 @@ def test_arguments_that_are_written():
     assert list(model.mutations) == [0]
 
 
+def test_arguments_that_are_written_are_recorded():
+    def module(x):
+        return x.mul_(3).exp() * 2
+
+    compiled = pb.from_exported(export(module, X)).compile("py")
+    for f in (module, compiled):
+        leaf = X.clone().requires_grad_()
+        value = leaf * 1
+        (found,) = torch.autograd.grad(f(value).sum() + value.sum(), leaf)
+        torch.testing.assert_close(found, 6 * torch.exp(3 * X) + 3)
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used"):
+            f(leaf)
+        assert torch.equal(leaf, X)
+
+
 def test_what_only_an_argument_sees():
     weight = torch.full((2, 3), 2.0)
 
@@ -509,14 +527,85 @@ def _(x):
     return 0.0
 
 
-def test_operators_of_libraries():
-    def f(x, y):
+class Scaled(nn.Module):
+    def forward(self, x, y):
         return scaled(x.relu(), [y, x], 2.5) + 1
 
-    check(f, X, Y, others=[(Y, X)])
-    model = check(f, X, Y, mode="c", dynamic=({0: Dim("b")}, {0: Dim("b")}))
-    with pytest.raises(pb.MissingMethodError, match="graph_tests::scaled"):
+
+def test_operators_of_libraries():
+    check(Scaled(), X, Y, others=[(Y, X)])
+    model = check(Scaled(), X, Y, mode="c", dynamic=({0: Dim("b")}, {0: Dim("b")}))
+    with pytest.raises(
+        pb.MissingMethodError,
+        match=r"(?s)graph_tests::scaled.* no C code, which is demanded: it is written in Python; "
+        r"write it .*return scaled\(x.relu\(\), \[y, x\], 2.5\) \+ 1",
+    ):
         model.compile("c_only")
+
+
+made_of_others = torch.library.Library("graph_tests_composite", "DEF")
+made_of_others.define(
+    "normed(Tensor x, Tensor? w, int[] sizes, *, float eps=1e-5) -> (Tensor, Tensor)"
+)
+
+
+@torch.library.impl(made_of_others, "normed", "CompositeImplicitAutograd")
+def _normed(x, w, sizes, *, eps=1e-5):
+    y = torch.nn.functional.layer_norm(x, sizes, w, None, eps)
+    return y, torch.nn.functional.linear(y, y)
+
+
+def test_operators_that_are_made_of_others_are_taken_apart():
+    def f(x, w):
+        y, z = torch.ops.graph_tests_composite.normed(x.relu(), w, [3], eps=0.5)
+        return torch.ops.graph_tests_composite.normed(y, None, [3])[0] @ w + z.sum()
+
+    rows = ({0: Dim("b")}, None)
+    model = check(f, X, torch.randn(3), dynamic=rows, others=[(torch.randn(7, 3), torch.ones(3))])
+    names = {str(n.op).split("{")[0] for n in toposort(model.outputs)}
+    assert {"native_layer_norm", "mm"} <= names
+    model.compile("c_only")
+
+
+class OfMkldnn(nn.Module):
+    """Calls an operator with a kernel of C++ that is no native function."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x):
+        linear = torch.ops.mkldnn._linear_pointwise
+        y = linear(x, self.linear.weight, self.linear.bias, "leaky_relu", [0.25], algorithm="")
+        return y + linear(x, self.linear.weight, None, "none", [], "")
+
+
+def test_operators_with_kernels_of_cplusplus_are_called_from_c():
+    given = [(torch.randn(7, 3),), (torch.randn(2, 3),)]
+    for mode in ("py", "c_only"):
+        model = check(OfMkldnn(), X, dynamic=({0: Dim.AUTO},), others=given, mode=mode)
+    called = [n.op for n in toposort(model.outputs) if isinstance(n.op, LibraryOp)]
+    assert len(called) == 2
+
+
+def test_an_operator_whose_library_is_not_there(monkeypatch):
+    program = export(OfMkldnn(), X)
+    model = pb.from_exported(program)
+    for node in toposort(model.outputs):
+        if isinstance(node.op, LibraryOp):
+            schema = SimpleNamespace(name="nowhere::f", overload_name="")
+            node.op.overload = SimpleNamespace(_schema=schema)
+    monkeypatch.setattr(library, "is_python", lambda overload: False)
+    for path, message in [
+        ("/there/is/no/such.so", "nowhere::f is an operator of a library.*/there/is/no/such.so"),
+        (torch._C.__file__, "there is no operator 'nowhere::f'"),
+        (None, "there is no operator 'nowhere::f'"),
+    ]:
+        monkeypatch.setattr(library, "library_of", lambda name, path=path: path)
+        live = live_handles()
+        with pytest.raises(Exception, match=message):
+            model.compile("c_only")(X)
+        assert live_handles() == live
 
 
 @pytest.mark.parametrize("function", [lambda x: x * total(x), lambda x: double_(x)])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pytorch_bridge as pb
+import pytorch_bridge.compiled as compiled
 from pytorch_bridge import (
     Apply,
     BridgeTypeError,
@@ -27,6 +28,7 @@ from pytorch_bridge.graph.basic import ancestors, clone_graph, graph_inputs, top
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature, History
 from pytorch_bridge.graph.function_graph import FunctionGraph
+from pytorch_bridge.link.python import PythonLinker
 from pytorch_bridge.ops.basic import DeepCopyOp, Shape, Shape_i, ViewOp
 from pytorch_bridge.ops.op import Op
 from pytorch_bridge.rewrite.merge import MergeFeature, merge
@@ -73,7 +75,7 @@ def test_a_graph_is_a_copy_that_knows_its_clients():
     assert [(str(n.op), i) for n, i in graph.clients[copied]] == [
         ("mul.Tensor", 0),
         ("mul.Tensor", 1),
-    ] or len(graph.clients[copied]) == 2
+    ]
     assert list(graph.clients[graph.outputs[0]]) == [("output", 0)]
     assert len(graph.apply_nodes) == 2
     assert copied in graph
@@ -85,7 +87,7 @@ def test_bad_graphs_are_refused():
     x, y = vector("x"), vector("y")
     with pytest.raises(
         BridgeValueError,
-        match=r"input 1 of add\.Tensor|input 1 of add needs the variable y|needs the variable y",
+        match=r"^input 1 of add\.Tensor needs the variable y of type .*, which is no input of the graph$",
     ):
         FunctionGraph([x], [x + y])
     with pytest.raises(BridgeValueError, match="inputs 0 and 1 of the graph are the same: x"):
@@ -404,7 +406,7 @@ def test_replacing_by_a_destroyer_is_validated():
         "add.Tensor",
         "mul.Tensor",
         "add_.Tensor",
-    ] or len(graph.apply_nodes) == 3
+    ]
 
 
 def test_merging_leaves_apart_what_is_destroyed_twice():
@@ -482,9 +484,33 @@ def test_an_error_names_the_node_and_shows_what_is_around_it():
     assert "add.Scalar{other=1}(x)" in notes
 
 
-def test_register_linker():
+def test_register_linker(monkeypatch):
+    monkeypatch.setattr(compiled, "LINKERS", dict(compiled.LINKERS))
+    seen = []
+
+    class Counting(PythonLinker):
+        def make_thunk(self):
+            thunk = super().make_thunk()
+
+            def counting(values):
+                seen.append(len(values))
+                return thunk(values)
+
+            return counting
+
+    pb.register_linker("counting", Counting)
+    x, y = vector("x"), vector("y")
+    f = function([x, y], x * 2 + y, mode="counting")
+    assert seen == []
+    assert torch.equal(f(A, A), A * 2 + A)
+    assert torch.equal(f(A, A), A * 2 + A)
+    assert seen == [2, 2]
+    with pytest.raises(BridgeValueError, match="mode 'counting' is registered already"):
+        pb.register_linker("counting", Counting)
     with pytest.raises(BridgeValueError, match="mode 'py' is registered already"):
-        pb.register_linker("py", lambda fgraph: None)
+        pb.register_linker("py", Counting)
+    with pytest.raises(BridgeValueError, match=r"'missing'.*counting"):
+        function([x], x, mode="missing")
 
 
 def test_a19_shapes():
@@ -637,3 +663,15 @@ def test_a_constant_may_be_an_output():
     c = constant(A)
     assert isinstance(c, Constant)
     assert function([], c, mode="py")().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "x", {}, [None], [1.0]])
+def test_what_is_no_variable_is_refused_at_once(wrong):
+    x = TensorType("float32", (None,))("x")
+    named = "outputs" + (r"\[0\]" if isinstance(wrong, list) else "")
+    with pytest.raises(pb.BridgeTypeError, match=named):
+        pb.function([x], wrong)
+    with pytest.raises(pb.BridgeTypeError, match="inputs"):
+        pb.function(wrong, x)
+    with pytest.raises(pb.BridgeTypeError, match="mutable"):
+        pb.function([x], x, mutable=wrong)

@@ -54,7 +54,7 @@ def message(pointer):
     if pointer is None:
         return None
     text = ctypes.string_at(pointer).decode()
-    ctypes.CDLL(str(LIB / "libcgotorch.so")).FreeString(ctypes.c_void_p(pointer))
+    ctypes.CDLL(str(LIB / "libcgotorch.so")).cgotorch_FreeString(ctypes.c_void_p(pointer))
     return text
 
 
@@ -133,7 +133,7 @@ def test_numbers_and_lists_in_and_out(load):
     assert message(error) is None
     assert torch.equal(from_handle(result.value), value.t() * 10 + 0.5)
     assert (k2.value, r2.value, flag2.value, list2[: len2.value]) == (10, 0.5, True, [3, 2])
-    ctypes.CDLL(str(LIB / "libcgotorch.so")).FreeArray(list2)
+    ctypes.CDLL(str(LIB / "libcgotorch.so")).cgotorch_FreeArray(list2)
 
 
 def test_an_output_that_is_an_input_or_another_output(load):

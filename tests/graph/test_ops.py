@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import subprocess
 import sys
+import threading
+import warnings
 
 import pytest
 import torch
@@ -23,6 +26,7 @@ from pytorch_bridge import (
     constant,
     dprint,
     function,
+    grad,
     ops,
     schema_type,
 )
@@ -322,6 +326,44 @@ def test_b3_equal_without_a_matching_hash_is_reported(kind):
         merge(graph)
 
 
+class AlwaysEqual(Scale):
+    __props__ = ("k",)
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
+
+
+class AlwaysEqualToo(AlwaysEqual):
+    pass
+
+
+def test_b3_an_op_that_equals_all_is_none_of_them():
+    x = vector("x")
+    with pytest.raises(ContractError, match=r"AlwaysEqual.*differs: k=3 and k=2"):
+        merge(FunctionGraph([x], [AlwaysEqual(2)(x), AlwaysEqual(3)(x)]))
+    graph = FunctionGraph([x], [AlwaysEqual(2)(x), AlwaysEqual(2)(x), AlwaysEqualToo(2)(x)])
+    merge(graph)
+    assert len(graph.apply_nodes) == 2
+
+
+@pytest.mark.parametrize("mode", ["py", "c"])
+def test_errors_about_sizes_name_the_dimension(mode):
+    x = TensorType("float32", (None, 3))("x")
+    narrow = TensorType("float32", (2, 3)).filter_variable(x)
+    f = function([x], narrow + 1, mode=mode)
+    with pytest.raises(
+        TypeError, match=r"shape \(5, 3\), expected \(2, 3\): dimension 0 must be 2, got 5"
+    ):
+        f(torch.zeros(5, 3))
+    with pytest.raises(BridgeTypeError, match=r"x.*shape \(2, 4\): dimension 1 must be 3, got 4"):
+        f(torch.zeros(2, 4))
+    with pytest.raises(BridgeTypeError, match=r"x.*shape \(2,\): 2 dimensions are expected, got 1"):
+        f(torch.zeros(2))
+
+
 def test_b3_chains_merge_from_the_inputs_on():
     x, y = matrix("x"), matrix("y")
     graph = FunctionGraph([x, y], [ops.mm(x, y).relu() + 1, ops.mm(x, y).relu() + 1])
@@ -495,6 +537,49 @@ def debug(op, *values, used=None):
 
 
 A, B = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+
+
+@pytest.mark.parametrize("mode", ["py", "c", "opwise", "debug"])
+def test_a_perform_that_does_not_store_its_output_is_rejected(mode):
+    class Returns(Op):
+        __props__ = ("stores",)
+
+        def __init__(self, stores):
+            self.stores = stores
+
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, output_storage):
+            if self.stores:
+                output_storage[0][0] = inputs[0] + 1
+            return inputs[0] + 1 if self.stores is not False else None
+
+    x = vector("x")
+    for stores, message in (
+        (None, r"perform of Returns\{stores=None\} returned a Tensor; it must store output i"),
+        (True, "returned a Tensor; it must store output i"),
+        (False, "stored no output 0, of type"),
+    ):
+        f = function([x], Returns(stores)(x), mode=mode)
+        with pytest.raises(ContractError, match=message):
+            f(A)
+
+
+def test_a_make_node_that_returns_no_apply_is_rejected():
+    class Wrong(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()]).outputs[0]
+
+    class Nothing(Op):
+        def make_node(self, x):
+            Apply(self, [x], [x.type()])
+
+    for op, name in ((Wrong(), "TensorVariable"), (Nothing(), "NoneType")):
+        with pytest.raises(
+            BridgeTypeError, match=f"make_node of .* of type {name}; it must return"
+        ):
+            op(vector("x"))
 
 
 def test_b8_a_perform_that_resizes_its_storage_is_rejected():
@@ -744,6 +829,68 @@ def test_an_open_size_is_that_of_its_partner():
     assert ops.bmm(batch, TensorType("float32", (8, 3, None))()).type.shape == (8, 2, None)
 
 
+def tensor_of(*shape, dtype="float32"):
+    return TensorType(dtype, shape)()
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (lambda: ops.reshape(vector(), [-1, 64]), (None, 64)),
+        (lambda: ops.reshape(vector(), [-1, 5040]), (None, 5040)),
+        (lambda: vector()[:1], (None,)),
+        (lambda: tensor_of(None, 5)[:, 1:3], (None, 2)),
+        (lambda: vector()[6000], ()),
+        (lambda: ops.unflatten(vector(), 0, (2, 3)), (2, 3)),
+        (lambda: ops.unflatten(vector(), 0, (-1, 64)), (None, 64)),
+        (lambda: ops.group_norm(tensor_of(None, None, 8, 8), 32), (None, None, 8, 8)),
+        (lambda: ops.channel_shuffle(tensor_of(None, None, 8, 8), 4), (None, None, 8, 8)),
+        (lambda: ops.max_pool2d(tensor_of(None, 3, None, 6), [2, 2]), (None, 3, None, 3)),
+        (lambda: ops.add_(tensor_of(None, 3, None, 4), tensor_of(None, 1, None, None)),
+         (None, 3, None, 4)),
+        (lambda: ops.floor_divide(tensor_of(None, 3, None, 4), tensor_of(None, 1, None, None)),
+         (None, 3, None, 4)),
+        (lambda: ops.unfold(matrix(), 1, 6000, 2), (None, None, 6000)),
+        (lambda: ops.diagonal(tensor_of(None, 5)), (None,)),
+        (lambda: ops.topk(tensor_of(None, 9), 3)[0], (None, 3)),
+        (lambda: ops.constant_pad_nd(tensor_of(None, 3), [1, 2]), (None, 6)),
+        (lambda: ops.upsample_nearest2d(tensor_of(None, 3, None, None), None, [2.0, 2.0]),
+         (None, 3, None, None)),
+        (lambda: tensor_of(None, 1) + tensor_of(1, None), (None, None)),
+        (lambda: tensor_of(None, None) + tensor_of(1, 5), (None, 5)),
+        (lambda: ops.kron(matrix(), tensor_of(2, 2)), (None, None)),
+        (lambda: ops.dropout(vector(), 0.5, True), (None,)),
+    ],
+)  # fmt: skip
+def test_a_size_is_known_where_it_is_proved_and_open_elsewhere(build, shape):
+    assert build().type.shape == shape
+
+
+def test_typing_changes_nothing_that_other_threads_see():
+    check, state = torch._check_with, torch.get_rng_state()
+    filters = list(warnings.filters)
+    seen = []
+
+    def build(n):
+        x = TensorType("float32", (None, n + 3, None))()
+        for y in (x[:, :2], ops.dropout(x, 0.5, True), ops.unfold(x, 1, 2, 1), x.flatten(1)):
+            seen.append(y.type.dtype)
+        grad(x[:, 1:].sum(), x)
+
+    threads = [threading.Thread(target=build, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    while any(t.is_alive() for t in threads):
+        seen.append(torch._check_with is check)
+        threads[0].join(0.01)
+        for t in threads:
+            t.join(0.01)
+    assert seen.count("float32") == 16
+    assert False not in seen
+    assert warnings.filters == filters
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_dtypes_are_promoted_as_in_torch():
     f, d, i = (TensorType(t, (2,))() for t in ("float32", "float64", "int64"))
     scalar_d = TensorType("float64", ())()
@@ -826,6 +973,8 @@ def test_tensor_variables_are_used_like_tensors():
         (x[x > 5], t[mask]),
         (x[0, n], t[0, 2]),
         (x[:, :n], t[:, :2]),
+        (x[:, n:], t[:, 2:]),
+        (x[:, ::n], t[:, ::2]),
         (x[:, None].shape[2] * 2, 6),
         (x.T.mT, t.T.mT),
         (x @ x.mT, t @ t.mT),
@@ -855,6 +1004,42 @@ def test_tensor_variables_are_used_like_tensors():
         x[0, 0, 0, 0]
     with pytest.raises(BridgeTypeError, match="no fixed size to iterate over"):
         list(x[0])
+
+
+def test_equality_is_elementwise():
+    x, n = vector("x"), int64("n")
+    t = torch.tensor([0.0, 2.0])
+    for out, expected in (
+        (x + (x == 2), t + (t == 2)),
+        (x != 2, t != 2),
+        (2 == x, t == 2),  # noqa: SIM300
+        (x == x, t == t),
+        (t == x, t == t),
+        (x == n, t == 2),
+        (n != 2, False),
+        (n == 2, True),
+    ):
+        result = function([x, n], out, mode="py")(t, 2)
+        assert torch.equal(torch.as_tensor(result), torch.as_tensor(expected))
+    assert [x == None, n == None, n != None] == [False, False, True]  # noqa: E711  # as in torch
+    assert x in {x: 0}
+    assert hash(x) != hash(vector("x"))
+    for question in (lambda: bool(x == 2), lambda: x in [n], lambda: x.shape == (3,)):
+        with pytest.raises(BridgeTypeError, match=r"the truth of .* is not known"):
+            question()
+    with pytest.raises(BridgeTypeError, match="`is` to ask whether"):
+        bool(Variable(int64))
+
+
+def test_a_dtype_equals_torchs_and_its_name():
+    for dtype in (vector().dtype, vector().type.dtype):
+        assert dtype == torch.float32 == dtype == "float32"
+        assert [dtype != torch.float32, dtype != "float32"] == [False, False]
+        assert dtype != torch.float64
+        assert dtype != "float64"
+        assert dtype in (torch.float16, torch.float32)
+        assert {"float32": 1}[dtype] == 1
+        assert copy.deepcopy(dtype) == torch.float32
 
 
 def test_a_function_that_torch_lacks_is_an_attribute_error():

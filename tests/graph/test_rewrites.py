@@ -20,6 +20,7 @@ from pytorch_bridge.graph.basic import Apply, Constant
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
 from pytorch_bridge.graph.function_graph import FunctionGraph
+from pytorch_bridge.graph.variables import TensorConstant
 from pytorch_bridge.ops.basic import Shape_i, deep_copy_op, shape, view_op
 from pytorch_bridge.ops.in_place import InPlace, is_dense, writing_form
 from pytorch_bridge.ops.native import NativeOp, constant, native
@@ -428,8 +429,10 @@ def test_in_place_where_nobody_needs_the_argument():
 
 
 def test_in_place_of_elemwise():
+    from pytorch_bridge.ops import scalar
+
     x = f32(3, 3)
-    add, relu = ops.Elemwise(ops.scalar.add), ops.Elemwise(ops.scalar.relu)
+    add, relu = ops.Elemwise(scalar.add), ops.Elemwise(scalar.relu)
     f = check([x], relu(add(x, x)), mode="c", passes=["inplace"])
     assert graph_of(f)[-1] == "relu[in place]"
 
@@ -831,3 +834,46 @@ def test_random_graphs(graph, seed, rows):
         for j in range(i):
             shared = TensorType.may_share_memory(want[i], want[j])
             assert TensorType.may_share_memory(p, got[j]) == shared
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_folded_constant_is_to_kernels_what_it_stands_for(recorded):
+    """Whether a gradient is asked for, strides, offset and lazy bits: matmul and linear choose by
+    them how they compute."""
+    data = torch.randn(4, 6, dtype=torch.complex64).requires_grad_(recorded)
+    A = torch.ops.aten
+    for build in (
+        lambda B, p: B.t(p),
+        lambda B, p: B.slice(B.transpose(p, 0, 1), 0, 1, 4),
+        lambda B, p: B.expand(B.select(p, 0, 2), [3, 6]),
+        lambda B, p: B._conj(p),
+        lambda B, p: B.detach(p),
+        lambda B, p: B.contiguous(p),
+        lambda B, p: B.contiguous(B.t(p)),
+        lambda B, p: B.mul(p, 2),
+    ):
+        with torch.no_grad():
+            expected = build(A, data)
+        for mode in (torch.inference_mode, torch.enable_grad):
+            leaf = TensorConstant(constant(data).type, data)
+            with mode(), torch.autocast("cpu"):
+                graph = FunctionGraph([], [ops.mul(build(ops, leaf), ops.rand([1]))])
+                rewrite(graph, ["fold"])
+            (found,) = [v.data for v in graph.variables if isinstance(v, Constant)]
+            for fact in ("requires_grad", "shape", "dtype"):
+                assert getattr(found, fact) == getattr(expected, fact)
+            for fact in ("stride", "storage_offset", "is_conj", "is_neg", "is_inference"):
+                assert getattr(found, fact)() == getattr(expected, fact)()
+            assert found.data_ptr() % 64 == expected.data_ptr() % 64
+            assert torch.equal(found, expected)
+
+
+def test_constants_of_another_alignment_are_not_one():
+    data = torch.arange(40.0)
+    a, b = data[:8].clone(), torch.cat([data[:1], data[:8]])[1:]
+    graph = FunctionGraph([], [ops.add(constant(a), constant(b))])
+    rewrite(graph, ["merge"])
+    assert len({v for v in graph.variables if isinstance(v, Constant)}) == 2
+    graph = FunctionGraph([], [ops.add(constant(a), constant(a.clone()))])
+    rewrite(graph, ["merge"])
+    assert len({v for v in graph.variables if isinstance(v, Constant)}) == 1

@@ -109,6 +109,19 @@ def test_e1_what_is_no_dtype_or_size_is_refused():
         TensorType("float32", (), device="gpu")
 
 
+@pytest.mark.parametrize("wrong", [3, 2.0, "ab", True])
+def test_a_shape_that_is_no_list_is_refused(wrong):
+    with pytest.raises(pb.BridgeTypeError, match="shape is a tuple of sizes"):
+        TensorType("float32", wrong)
+    with pytest.raises(pb.BridgeTypeError, match="broadcastable is a list of bools"):
+        TensorType("float32", broadcastable=wrong)
+
+
+def test_a_number_of_dimensions_is_answered_with_the_shape_for_it():
+    with pytest.raises(pb.BridgeTypeError, match=r"shape=\(None, None, None\)"):
+        TensorType("float32", 3)
+
+
 def test_e2_none_is_any_size_and_ndim_is_fixed():
     t = TensorType("float32", (2, None))
     for shape in ((2, 0), (2, 1), (2, 7)):

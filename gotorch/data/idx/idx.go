@@ -9,8 +9,8 @@
 //	fmt.Println(images.Type, images.Shape) // uint8 [60000 28 28]
 //	x := images.Tensor()                   // a tensor of that dtype and shape
 //
-// A file is not trusted: a header that promises more than the file holds costs no memory, and every
-// fault is a [FormatError].
+// A file is not trusted: a header that promises more than the file holds costs no memory, nor does a
+// packed file of which nearly nothing is data, and every fault is a [FormatError].
 package idx
 
 import (
@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
@@ -61,8 +62,12 @@ func (t Type) String() string {
 }
 
 // MaxBytes is the size of the largest array that is read: a gigabyte, twice the largest of MNIST's
-// relatives. A small packed file could otherwise unpack to more than the machine has.
-const MaxBytes = 1 << 30
+// relatives. A packed file may not unpack to more than 256 bytes for each of its own, beyond the
+// first 16 MB: a small one could otherwise take as much.
+const (
+	MaxBytes = 1 << 30
+	maxRatio = 256
+)
 
 // Array is the content of a file.
 type Array struct {
@@ -107,14 +112,15 @@ func ReadFile(path string) (*Array, error) {
 // Read reads an array from r to the end, unpacking it if it is packed by gzip. It returns a
 // *FormatError if r does not hold a valid IDX file.
 func Read(r io.Reader) (*Array, error) {
-	buffered := bufio.NewReader(r)
+	packed := &counting{r: r}
+	buffered := bufio.NewReader(packed)
 	r = buffered
 	if head, _ := buffered.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		unpacked, err := gzip.NewReader(buffered)
 		if err != nil {
 			return nil, broken("its gzip header is damaged", err)
 		}
-		r = unpacked
+		r = &bounded{r: unpacked, packed: packed}
 	}
 
 	var magic [4]byte
@@ -127,6 +133,7 @@ func Read(r io.Reader) (*Array, error) {
 	}
 	a := &Array{Type: Type(magic[2]), Shape: make([]int, magic[3])}
 	size := int64(known.size)
+	extent := size // as size, with a dimension of zero as one of one: a tensor's strides do not fit else
 	for i := range a.Shape {
 		var dim [4]byte
 		if _, err := io.ReadFull(r, dim[:]); err != nil {
@@ -134,6 +141,10 @@ func Read(r io.Reader) (*Array, error) {
 		}
 		n := int64(binary.BigEndian.Uint32(dim[:]))
 		a.Shape[i] = int(n)
+		if extent > math.MaxInt64/max(n, 1) {
+			return nil, broken(fmt.Sprintf("its dimensions are too large: %v", a.Shape[:i+1]), nil)
+		}
+		extent *= max(n, 1)
 		// Both factors are below 2^32, so that the product cannot overflow.
 		if size *= n; size > MaxBytes {
 			return nil, broken(fmt.Sprintf("its header promises more than %d bytes, in dimensions %v", MaxBytes, a.Shape[:i+1]), nil)
@@ -143,6 +154,9 @@ func Read(r io.Reader) (*Array, error) {
 	// The buffer grows with what arrives, not with what the header promises.
 	var data bytes.Buffer
 	got, err := io.CopyN(&data, r, size)
+	if errors.Is(err, errRatio) {
+		return nil, broken(fmt.Sprintf("it unpacks to more than %d times its size", maxRatio), nil)
+	}
 	if err != nil {
 		return nil, broken(fmt.Sprintf("its header promises %d bytes of data, and %d came", size, got), err)
 	}
@@ -156,6 +170,35 @@ func Read(r io.Reader) (*Array, error) {
 	a.Data = data.Bytes()
 	swap(a.Data, known.size)
 	return a, nil
+}
+
+// counting counts what is read of a packed file.
+type counting struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counting) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// bounded unpacks as much as the packed bytes so far allow.
+type bounded struct {
+	r      io.Reader
+	packed *counting
+	n      int64
+}
+
+var errRatio = errors.New("the file unpacks to far more than it is long")
+
+func (b *bounded) Read(to []byte) (int, error) {
+	n, err := b.r.Read(to)
+	if b.n += int64(n); b.n > 16<<20+maxRatio*b.packed.n {
+		return 0, errRatio
+	}
+	return n, err
 }
 
 func broken(reason string, err error) error {

@@ -129,6 +129,36 @@ func TestAHeaderAloneCostsNoMemory(t *testing.T) {
 	}
 }
 
+func TestAShapeThatNoTensorHas(t *testing.T) {
+	for _, shape := range [][]uint32{{0, 1<<32 - 1, 1<<32 - 1}, {1<<32 - 1, 0, 1<<32 - 1}} {
+		_, err := idx.Read(bytes.NewReader(file(idx.Uint8, shape, []byte{})))
+		var broken *idx.FormatError
+		if !errors.As(err, &broken) {
+			t.Errorf("%v: got %v", shape, err)
+		}
+	}
+}
+
+func TestASmallPackedFileDoesNotUnpackToAGigabyte(t *testing.T) {
+	const n = 100 << 20
+	b := pack(file(idx.Uint8, []uint32{n}, make([]byte, n)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := idx.Read(bytes.NewReader(b))
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "unpacks to more than 256 times its size") {
+		t.Errorf("got %v", err)
+	}
+	// The buffer doubles as it grows.
+	if took := after.TotalAlloc - before.TotalAlloc; took > 4*(16<<20+256*uint64(len(b))) {
+		t.Errorf("%d bytes were allocated for a file of %d", took, len(b))
+	}
+	// Less is unpacked in any case.
+	if a, err := idx.Read(bytes.NewReader(pack(file(idx.Uint8, []uint32{1 << 20}, make([]byte, 1<<20))))); err != nil || len(a.Data) != 1<<20 {
+		t.Error(err)
+	}
+}
+
 func TestReadFileNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(path, []byte("<html>"), 0o644); err != nil {
@@ -148,6 +178,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(file(idx.Int16, []uint32{2}, []int16{1, 2}))
 	f.Add(pack(file(idx.Float64, []uint32{1}, []float64{1})))
 	f.Add([]byte{0, 0, 0x0e, 255})
+	f.Add(file(idx.Uint8, []uint32{0, 1<<32 - 1, 1<<32 - 1}, []byte{}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := idx.Read(bytes.NewReader(b))
 		if err != nil {

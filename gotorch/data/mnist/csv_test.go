@@ -1,10 +1,26 @@
 package mnist
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
 )
+
+// FuzzReadCSV looks for a file that is neither refused nor as many pictures as it has lines.
+func FuzzReadCSV(f *testing.F) {
+	f.Add([]byte("0,255,9\n1,2,3"))
+	f.Add([]byte("0,255,10\r\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := readCSV(bytes.NewReader(text), 1, 2)
+		if err != nil {
+			return
+		}
+		if d.Len() == 0 || len(d.pixels) != 2*d.Len() || d.Image(d.Len()-1) == nil {
+			t.Fatalf("%d labels and %d pixels", d.Len(), len(d.pixels))
+		}
+	})
+}
 
 func TestCSVLinesAreChecked(t *testing.T) {
 	if d, err := readCSV(strings.NewReader("0,255,9\n1,2,3"), 1, 2); err != nil || d.Len() != 2 || d.Label(0) != 9 || d.pixels[1] != 255 {

@@ -4,14 +4,22 @@ package args
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/door"
 )
 
-// Option returns the options that a function was given, or the zero ones.
+// Option returns the options that a function was given, or the zero ones. It panics with a TypeError
+// if there are several.
 func Option[O any](opts []O) (opt O) {
-	if len(opts) > 0 {
+	switch len(opts) {
+	case 0:
+	case 1:
 		opt = opts[0]
+	default:
+		panic(door.ManyOptions(reflect.TypeFor[O](), len(opts)))
 	}
 	return opt
 }
@@ -22,6 +30,66 @@ func Or[T any](p *T, value T) T {
 		return value
 	}
 	return *p
+}
+
+// Float returns the real number in the field name of op's options, or value where it was left out. It
+// panics with a TypeError if something else is in it.
+func Float(op, name string, field gotorch.Scalar, value float64) float64 {
+	switch v := number(field); {
+	case !v.IsValid():
+		return value
+	case v.CanFloat():
+		return v.Float()
+	case v.CanInt():
+		return float64(v.Int())
+	case v.CanUint():
+		return float64(v.Uint())
+	}
+	panic(typeError(op, "%s must be a real number, not %T", name, field))
+}
+
+// Int is [Float] for an integer. A float is refused, also a whole one, as in Python.
+func Int(op, name string, field gotorch.Scalar, value int64) int64 {
+	switch v := number(field); {
+	case !v.IsValid():
+		return value
+	case v.CanInt():
+		return v.Int()
+	case v.CanUint() && v.Uint() <= math.MaxInt64:
+		return int64(v.Uint())
+	case v.CanUint():
+		panic(ValueError(op, "%s is %v, which is no int64", name, field))
+	}
+	panic(typeError(op, "%s must be an integer, not %T", name, field))
+}
+
+// Seed returns the seed of a generator, and whether there is one. All 64 bits count, so a negative
+// one is as good as an unsigned one.
+func Seed(op, name string, field gotorch.Scalar) (seed uint64, given bool) {
+	switch v := number(field); {
+	case !v.IsValid():
+		return 0, false
+	case v.CanUint():
+		return v.Uint(), true
+	}
+	return uint64(Int(op, name, field, 0)), true
+}
+
+// Given reports whether a field was not left out.
+func Given(field gotorch.Scalar) bool { return number(field).IsValid() }
+
+// number returns what a field holds, or points to: new(0.0) is as good as 0.0. It is not valid where
+// the field is nil.
+func number(field gotorch.Scalar) reflect.Value {
+	v := reflect.ValueOf(field)
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	return v
+}
+
+func typeError(op, format string, values ...any) *gotorch.Error {
+	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(format, values...)}
 }
 
 // ValueError is the panic value for an argument of op that does not fit.

@@ -4,7 +4,10 @@
 // type once.
 package door
 
-import "unsafe"
+import (
+	"reflect"
+	"unsafe"
+)
 
 // CompiledOptions are AOTIOptions of cgotorch's aoti.h; "" is NULL.
 type CompiledOptions struct {
@@ -47,6 +50,9 @@ type Compiled[Tensor, DType, Device any] interface {
 	Info() CompiledInfo[DType, Device]
 	Free()
 }
+
+// ManyOptions is the error for n options structs where there may be one.
+var ManyOptions func(of reflect.Type, n int) error
 
 // LoadCompiled is
 //

@@ -33,7 +33,7 @@ func writeProgram(pkg *types.Package, d described) ([]byte, error) {
 	w.printf("%s", `/*
 #include <stdint.h>
 #include <stdlib.h>
-void *RetainTensor(void *t); // as in cgotorch.h, which gotorch is linked to
+void *RetainTensor(void *t) __asm__("cgotorch_RetainTensor"); // as in cgotorch.h, which gotorch is linked to
 */
 import "C"
 

@@ -3,7 +3,9 @@
 // Python would import and call, are handed to a [Host], who decides what each of them stands for.
 //
 // Files may come from anywhere, so that every length is checked against what there is, and reading n
-// bytes takes time and memory of the order of n.
+// bytes takes time and memory of the order of n. Most instructions cost what they are long. Those that
+// can be short and yet cost much, because they work on a value that is there already, are paid for
+// from a [Budget] that is in proportion to n; so is what a [Host] makes.
 package pickle
 
 import (
@@ -12,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -29,38 +32,62 @@ type Set struct{ Items []any }
 // Dict is a Python dict. Keys are strings, int64, float64, bool or nil.
 type Dict struct {
 	Items []Item
-	index map[any]int
+	index map[any]int // of the keys; nil until one is added
 }
 
 // Item is a pair in a Dict.
 type Item struct{ Key, Value any }
 
 // Set adds a pair, or changes the value of one with an equal key.
-func (d *Dict) Set(key, value any) error {
+func (d *Dict) Set(key, value any, budget *Budget) error {
 	switch key.(type) {
 	case nil, string, int64, float64, bool:
 	default:
 		return fmt.Errorf("a dict has a key of type %T", key)
 	}
+	if d.index == nil {
+		d.index = map[any]int{}
+		for i, item := range d.Items {
+			if err := budget.Take(costOf(item.Key)); err != nil {
+				return err
+			}
+			d.index[item.Key] = i
+		}
+	}
+	if err := budget.Take(costOf(key)); err != nil {
+		return err
+	}
 	if i, ok := d.index[key]; ok {
 		d.Items[i].Value = value
 		return nil
-	}
-	if d.index == nil {
-		d.index = map[any]int{}
 	}
 	d.index[key] = len(d.Items)
 	d.Items = append(d.Items, Item{key, value})
 	return nil
 }
 
+// costOf returns what it costs to have a key in a dict: room for the pair, and to hash it.
+func costOf(key any) int {
+	text, _ := key.(string)
+	return 128 + len(text)
+}
+
+// Copy returns a dict with the same pairs.
+func (d *Dict) Copy(budget *Budget) (*Dict, error) {
+	if err := budget.Take(32 * len(d.Items)); err != nil {
+		return nil, err
+	}
+	return &Dict{Items: slices.Clone(d.Items)}, nil
+}
+
 // Get returns the value of a key.
 func (d *Dict) Get(key any) (value any, ok bool) {
-	i, ok := d.index[key]
-	if !ok {
-		return nil, false
+	for _, item := range d.Items {
+		if item.Key == key {
+			return item.Value, true
+		}
 	}
-	return d.Items[i].Value, true
+	return nil, false
 }
 
 // Host gives meaning to what is not data. An error ends the reading.
@@ -78,9 +105,35 @@ type Host interface {
 // ErrTruncated is the error for data that ends too early.
 var ErrTruncated = errors.New("the pickle is truncated")
 
-// Decode reads a pickle of protocol 2 to 5.
-func Decode(data []byte, host Host) (any, error) {
-	d := decoder{data: data, host: host, memo: map[uint32]any{}}
+// ErrBudget is the error for data that costs far more than data of its length does.
+var ErrBudget = errors.New("the pickle asks for far more memory or time than one of its length needs")
+
+// Budget is what reading may still cost: a unit is a byte of memory, or about as long as it takes to
+// look at one.
+type Budget struct{ left int }
+
+// What Python writes costs less than 16 units for each byte.
+const (
+	unitsPerByte = 64
+	leastUnits   = 16 << 20
+)
+
+// NewBudget returns the budget for a pickle of n bytes.
+func NewBudget(n int) *Budget { return &Budget{leastUnits + unitsPerByte*n} }
+
+// Take takes n units. The error is ErrBudget where there are fewer.
+func (b *Budget) Take(n int) error {
+	if n > b.left {
+		b.left = 0
+		return ErrBudget
+	}
+	b.left -= n
+	return nil
+}
+
+// Decode reads a pickle of protocol 2 to 5. Its host may take from the budget, too.
+func Decode(data []byte, host Host, budget *Budget) (any, error) {
+	d := decoder{data: data, host: host, budget: budget, memo: map[uint32]any{}}
 	v, err := d.run()
 	if err != nil {
 		return nil, fmt.Errorf("at byte %d of the pickle: %w", d.at, err)
@@ -89,12 +142,13 @@ func Decode(data []byte, host Host) (any, error) {
 }
 
 type decoder struct {
-	data  []byte
-	at    int
-	host  Host
-	stack []any
-	marks []int // where in stack
-	memo  map[uint32]any
+	data   []byte
+	at     int
+	host   Host
+	budget *Budget
+	stack  []any
+	marks  []int // where in stack
+	memo   map[uint32]any
 }
 
 // take returns the next n bytes.
@@ -235,7 +289,7 @@ func (d *decoder) setItems(items ...any) error {
 		return errStack
 	}
 	for i := 0; i < len(items); i += 2 {
-		if err := dict.Set(items[i], items[i+1]); err != nil {
+		if err := dict.Set(items[i], items[i+1], d.budget); err != nil {
 			return err
 		}
 	}
@@ -293,6 +347,9 @@ func (d *decoder) long(b []byte) {
 }
 
 func (d *decoder) global(module, name string) error {
+	if err := d.budget.Take(len(module) + len(name)); err != nil {
+		return err
+	}
 	v, err := d.host.Global(module, name)
 	if err == nil {
 		d.push(v)

@@ -10,6 +10,7 @@ package pyload
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -40,6 +41,38 @@ func Call(function Function, request unsafe.Pointer, n int) (reply []byte, tenso
 }
 
 func run(function Function, request []byte) (results *Results) {
+	returned := false
+	defer func() {
+		if v := recover(); v != nil {
+			if _, ok := v.(exited); !ok {
+				panic(v)
+			}
+			results = &Results{reply: []byte{replyPanic}}
+			results.PutString(string(gotorch.RuntimeError))
+			results.PutString("the function ended its goroutine, by runtime.Goexit or what calls it, as t.Fatal does")
+			results.PutString("")
+			results.PutString("")
+		}
+	}()
+	// The function may end the goroutine that it runs in, and this one has Python's stack below it. So it
+	// gets a coroutine, which runs on the same thread. A panic is handed on from there, but not that it
+	// ends.
+	next, _ := iter.Pull(func(func(struct{}) bool) {
+		defer func() {
+			if !returned {
+				panic(exited{})
+			}
+		}()
+		results = call(function, request)
+		returned = true
+	})
+	next()
+	return results
+}
+
+type exited struct{}
+
+func call(function Function, request []byte) (results *Results) {
 	results = &Results{reply: []byte{replyResults}}
 	defer func() {
 		if v := recover(); v != nil {
@@ -91,7 +124,7 @@ func stack() string {
 		_, all, _ = strings.Cut(below, "\n")
 		_, all, _ = strings.Cut(all, "\n") // where panic is
 	}
-	above, _, _ := strings.Cut(all, "/pyload.run(")
+	above, _, _ := strings.Cut(all, "/pyload.call(")
 	return above[:strings.LastIndex(above, "\n")+1]
 }
 

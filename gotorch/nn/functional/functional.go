@@ -43,14 +43,15 @@ type Conv2dOptions struct {
 	Padding     []int64        // default: 0
 	SamePadding bool           // PyTorch's padding='same': as much padding as keeps height and width
 	Dilation    []int64        // default: 1
-	Groups      int64          // default: 1
+	Groups      gotorch.Scalar // default: 1
 }
 
 // Conv2d correlates pictures with a kernel: (N, in, H, W) → (N, out, H', W'), also without N, for a
-// weight of (out, in/Groups, height, width) and a Bias of (out).
+// weight of (out, in/Groups, height, width) and a Bias of (out). It panics with a RuntimeError if they do
+// not fit, or if Groups is not positive.
 func Conv2d(input, weight gotorch.Tensor, opts ...Conv2dOptions) gotorch.Tensor {
 	opt := args.Option(opts)
-	groups := max(opt.Groups, 1)
+	groups := args.Int("functional.Conv2d", "Groups", opt.Groups, 1)
 	if opt.SamePadding {
 		return gotorch.Conv2dPadding(input, weight, gotorch.Conv2dPaddingOptions{
 			Bias: opt.Bias, Stride: opt.Stride, Padding: "same", Dilation: opt.Dilation, Groups: &groups})
@@ -155,8 +156,8 @@ type BatchNormOptions struct {
 	RunningMean gotorch.Tensor // (C); default: none
 	RunningVar  gotorch.Tensor // (C); default: none
 	Training    bool           // go by the batch's mean and variance, and update the running ones
-	Momentum    *float64       // the part of the running statistics that a batch replaces; default: 0.1
-	Eps         *float64       // added to the variance; default: 1e-5
+	Momentum    gotorch.Scalar // the part of the running statistics that a batch replaces; default: 0.1
+	Eps         gotorch.Scalar // added to the variance; default: 1e-5
 }
 
 // BatchNorm gives each channel of (N, C, *) the mean Bias and the deviation Weight. Unless Training
@@ -165,7 +166,7 @@ type BatchNormOptions struct {
 func BatchNorm(input gotorch.Tensor, opts ...BatchNormOptions) gotorch.Tensor {
 	const op = "functional.BatchNorm"
 	opt := args.Option(opts)
-	eps := args.Or(opt.Eps, 1e-5)
+	eps := args.Float(op, "Eps", opt.Eps, 1e-5)
 	if opt.Training {
 		shape := input.Shape()
 		if len(shape) > 0 {
@@ -184,7 +185,7 @@ func BatchNorm(input gotorch.Tensor, opts ...BatchNormOptions) gotorch.Tensor {
 		panic(args.ValueError(op, "eps must be non-negative, but got %v", eps))
 	}
 	return gotorch.BatchNorm(input, opt.Weight, opt.Bias, opt.RunningMean, opt.RunningVar, opt.Training,
-		args.Or(opt.Momentum, 0.1), eps, gotorch.CuDNN.Enabled())
+		args.Float(op, "Momentum", opt.Momentum, 0.1), eps, gotorch.CuDNN.Enabled())
 }
 
 // SoftmaxOptions are the arguments of [Softmax] and [LogSoftmax] that have defaults.

@@ -31,17 +31,19 @@ var reductionCodes = [...]int64{Mean: 1, Sum: 2, None: 0}
 type CrossEntropyOptions struct {
 	Weight         gotorch.Tensor // of each class, (C); default: all the same
 	Reduction      Reduction
-	IgnoreIndex    *int64  // a class that does not count; default: -100
-	LabelSmoothing float64 // the part of the target that all classes share, from 0 to 1
+	IgnoreIndex    gotorch.Scalar // a class that does not count; default: -100
+	LabelSmoothing float64        // the part of the target that all classes share, from 0 to 1
 }
 
 // CrossEntropy measures how far a model's scores for each class are from the right class: input is
 // (N, C) or (N, C, *) or (C), target the classes as int64, of the same shape without C, or the
 // probability of each class, of the same shape.
 func CrossEntropy(input, target gotorch.Tensor, opts ...CrossEntropyOptions) gotorch.Tensor {
+	const op = "functional.CrossEntropy"
 	opt := args.Option(opts)
+	ignore := args.Int(op, "IgnoreIndex", opt.IgnoreIndex, -100)
 	return gotorch.CrossEntropyLoss(input, target, gotorch.CrossEntropyLossOptions{
-		Weight: opt.Weight, Reduction: opt.Reduction.code("functional.CrossEntropy"), IgnoreIndex: opt.IgnoreIndex,
+		Weight: opt.Weight, Reduction: opt.Reduction.code(op), IgnoreIndex: &ignore,
 		LabelSmoothing: opt.LabelSmoothing})
 }
 
@@ -49,15 +51,17 @@ func CrossEntropy(input, target gotorch.Tensor, opts ...CrossEntropyOptions) got
 type NLLLossOptions struct {
 	Weight      gotorch.Tensor // of each class, (C); default: all the same
 	Reduction   Reduction
-	IgnoreIndex *int64 // a class that does not count; default: -100
+	IgnoreIndex gotorch.Scalar // a class that does not count; default: -100
 }
 
 // NLLLoss is [CrossEntropy] for the logarithms of probabilities, as [LogSoftmax] makes them, and
 // classes as targets.
 func NLLLoss(input, target gotorch.Tensor, opts ...NLLLossOptions) gotorch.Tensor {
+	const op = "functional.NLLLoss"
 	opt := args.Option(opts)
+	ignore := args.Int(op, "IgnoreIndex", opt.IgnoreIndex, -100)
 	return gotorch.NLLLossND(input, target, gotorch.NLLLossNDOptions{
-		Weight: opt.Weight, Reduction: opt.Reduction.code("functional.NLLLoss"), IgnoreIndex: opt.IgnoreIndex})
+		Weight: opt.Weight, Reduction: opt.Reduction.code(op), IgnoreIndex: &ignore})
 }
 
 // MSELossOptions are the arguments of [MSELoss] that have defaults.

@@ -12,6 +12,7 @@
 package nninit
 
 import (
+	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -34,8 +35,11 @@ const (
 
 // CalculateGain returns by how much weights should be larger for what follows the layer. slope is that
 // of LeakyReLU for negative numbers, 0.01 if not given. It panics with a ValueError for an unknown
-// nonlinearity.
+// nonlinearity, and with a TypeError for more than one slope.
 func CalculateGain(n Nonlinearity, slope ...float64) float64 {
+	if len(slope) > 1 {
+		panic(&gotorch.Error{Op: "nninit.CalculateGain", Kind: gotorch.TypeError, Msg: fmt.Sprintf("there may be one slope, not %d", len(slope))})
+	}
 	switch n {
 	case Identity, Sigmoid:
 		return 1
@@ -78,42 +82,46 @@ func inPlace(t gotorch.Tensor, fill func()) gotorch.Tensor {
 // UniformOptions are the arguments of [Uniform_] that have defaults.
 type UniformOptions struct {
 	From      float64
-	To        *float64 // default: 1
+	To        gotorch.Scalar // default: 1
 	Generator *gotorch.Generator
 }
 
 // Uniform_ fills t with numbers that are uniform between From and To.
 func Uniform_(t gotorch.Tensor, opts ...UniformOptions) gotorch.Tensor {
 	opt := args.Option(opts)
-	return inPlace(t, func() { t.Uniform_(gotorch.UniformOptions{From: opt.From, To: opt.To, Generator: opt.Generator}) })
+	to := args.Float("nninit.Uniform_", "To", opt.To, 1)
+	return inPlace(t, func() { t.Uniform_(gotorch.UniformOptions{From: opt.From, To: &to, Generator: opt.Generator}) })
 }
 
 // NormalOptions are the arguments of [Normal_] that have defaults.
 type NormalOptions struct {
 	Mean      float64
-	Std       *float64 // default: 1
+	Std       gotorch.Scalar // default: 1
 	Generator *gotorch.Generator
 }
 
 // Normal_ fills t with numbers from a normal distribution.
 func Normal_(t gotorch.Tensor, opts ...NormalOptions) gotorch.Tensor {
 	opt := args.Option(opts)
-	return inPlace(t, func() { t.Normal_(gotorch.Normal_Options{Mean: opt.Mean, Std: opt.Std, Generator: opt.Generator}) })
+	std := args.Float("nninit.Normal_", "Std", opt.Std, 1)
+	return inPlace(t, func() { t.Normal_(gotorch.Normal_Options{Mean: opt.Mean, Std: &std, Generator: opt.Generator}) })
 }
 
 // TruncNormalOptions are the arguments of [TruncNormal_] that have defaults.
 type TruncNormalOptions struct {
 	Mean      float64
-	Std       *float64 // default: 1
-	A         *float64 // default: -2
-	B         *float64 // default: 2
+	Std       gotorch.Scalar // default: 1
+	A         gotorch.Scalar // default: -2
+	B         gotorch.Scalar // default: 2
 	Generator *gotorch.Generator
 }
 
 // TruncNormal_ fills t with numbers from a normal distribution that lie between A and B.
 func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
+	const op = "nninit.TruncNormal_"
 	opt := args.Option(opts)
-	mean, std, a, b := opt.Mean, args.Or(opt.Std, 1), args.Or(opt.A, -2), args.Or(opt.B, 2)
+	mean, std := opt.Mean, args.Float(op, "Std", opt.Std, 1)
+	a, b := args.Float(op, "A", opt.A, -2), args.Float(op, "B", opt.B, 2)
 	if t.Device() == gotorch.Meta {
 		return t
 	}
@@ -193,14 +201,17 @@ func Eye_(t gotorch.Tensor) gotorch.Tensor {
 
 // DiracOptions are the arguments of [Dirac_] that have defaults.
 type DiracOptions struct {
-	Groups int64 // default: 1
+	Groups gotorch.Scalar // default: 1
 }
 
 // Dirac_ makes t the weight of a convolution that passes its channels on as they are, as many as it
-// has outputs for. It panics with a ValueError if t has not 3, 4 or 5 dimensions, or if its first one
-// is no multiple of Groups.
+// has outputs for. It panics with a ValueError if t has not 3, 4 or 5 dimensions, if Groups is not
+// positive, or if t's first dimension is no multiple of it.
 func Dirac_(t gotorch.Tensor, opts ...DiracOptions) gotorch.Tensor {
-	groups := max(1, args.Option(opts).Groups)
+	groups := args.Int("nninit.Dirac_", "Groups", args.Option(opts).Groups, 1)
+	if groups <= 0 {
+		panic(args.ValueError("nninit.Dirac_", "groups must be positive, but got %d", groups))
+	}
 	shape := t.Shape()
 	if len(shape) < 3 || len(shape) > 5 {
 		panic(args.ValueError("nninit.Dirac_", "only tensors with 3, 4, or 5 dimensions are supported, got shape %v", shape))
@@ -225,28 +236,28 @@ func Dirac_(t gotorch.Tensor, opts ...DiracOptions) gotorch.Tensor {
 
 // XavierOptions are the arguments of [XavierUniform_] and [XavierNormal_] that have defaults.
 type XavierOptions struct {
-	Gain      *float64 // default: 1
+	Gain      gotorch.Scalar // default: 1
 	Generator *gotorch.Generator
 }
 
-func (o XavierOptions) std(t gotorch.Tensor) float64 {
+func (o XavierOptions) std(op string, t gotorch.Tensor) float64 {
 	in, out := Fans(t)
-	return args.Or(o.Gain, 1) * math.Sqrt(2/float64(in+out))
+	return args.Float(op, "Gain", o.Gain, 1) * math.Sqrt(2/float64(in+out))
 }
 
 // XavierUniform_ fills t with uniform numbers of the deviation that keeps signals as they are in both
 // directions. It panics with a ValueError if t has fewer than 2 dimensions.
 func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 	opt := args.Option(opts)
-	bound := math.Sqrt(3) * opt.std(t)
-	return Uniform_(t, UniformOptions{From: -bound, To: &bound, Generator: opt.Generator})
+	bound := math.Sqrt(3) * opt.std("nninit.XavierUniform_", t)
+	return Uniform_(t, UniformOptions{From: -bound, To: bound, Generator: opt.Generator})
 }
 
 // XavierNormal_ is [XavierUniform_] with a normal distribution.
 func XavierNormal_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 	opt := args.Option(opts)
-	std := opt.std(t)
-	return Normal_(t, NormalOptions{Std: &std, Generator: opt.Generator})
+	std := opt.std("nninit.XavierNormal_", t)
+	return Normal_(t, NormalOptions{Std: std, Generator: opt.Generator})
 }
 
 // KaimingOptions are the arguments of [KaimingUniform_] and [KaimingNormal_] that have defaults.
@@ -276,7 +287,7 @@ func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	}
 	opt := args.Option(opts)
 	bound := math.Sqrt(3) * opt.std(t)
-	return Uniform_(t, UniformOptions{From: -bound, To: &bound, Generator: opt.Generator})
+	return Uniform_(t, UniformOptions{From: -bound, To: bound, Generator: opt.Generator})
 }
 
 // KaimingNormal_ is [KaimingUniform_] with a normal distribution.
@@ -286,21 +297,23 @@ func KaimingNormal_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	}
 	opt := args.Option(opts)
 	std := opt.std(t)
-	return Normal_(t, NormalOptions{Std: &std, Generator: opt.Generator})
+	return Normal_(t, NormalOptions{Std: std, Generator: opt.Generator})
 }
 
 // OrthogonalOptions are the arguments of [Orthogonal_] that have defaults.
 type OrthogonalOptions struct {
-	Gain      *float64 // default: 1
+	Gain      gotorch.Scalar // default: 1
 	Generator *gotorch.Generator
 }
 
 // Orthogonal_ makes t, seen as a matrix with as many rows as its first dimension, a random orthogonal
 // one times Gain. It panics with a ValueError if t has fewer than 2 dimensions.
 func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
+	const op = "nninit.Orthogonal_"
 	opt := args.Option(opts)
+	gain := args.Float(op, "Gain", opt.Gain, 1)
 	if t.Dim() < 2 {
-		panic(args.ValueError("nninit.Orthogonal_", "only tensors with 2 or more dimensions are supported, got shape %v", t.Shape()))
+		panic(args.ValueError(op, "only tensors with 2 or more dimensions are supported, got shape %v", t.Shape()))
 	}
 	if t.Numel() == 0 {
 		return t
@@ -320,27 +333,28 @@ func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 			q = q.Transpose(0, 1)
 		}
 		t.Copy_(q.Reshape(t.Shape()))
-		t.MulScalar_(args.Or(opt.Gain, 1))
+		t.MulScalar_(gain)
 	})
 }
 
 // SparseOptions are the arguments of [Sparse_] that have defaults.
 type SparseOptions struct {
-	Std       *float64           // default: 0.01
+	Std       gotorch.Scalar     // default: 0.01
 	Generator *gotorch.Generator // of the numbers; their places come from the default one
 }
 
 // Sparse_ fills t from a normal distribution, and then the part sparsity of each column with zeros. It
 // panics with a ValueError if t has not 2 dimensions.
 func Sparse_(t gotorch.Tensor, sparsity float64, opts ...SparseOptions) gotorch.Tensor {
+	const op = "nninit.Sparse_"
 	opt := args.Option(opts)
+	std := args.Float(op, "Std", opt.Std, 0.01)
 	if t.Dim() != 2 {
-		panic(args.ValueError("nninit.Sparse_", "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
+		panic(args.ValueError(op, "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
 	}
 	rows, columns := t.Size(0), t.Size(1)
 	zeros := int64(math.Ceil(sparsity * float64(rows)))
 	return inPlace(t, func() {
-		std := args.Or(opt.Std, 0.01)
 		t.Normal_(gotorch.Normal_Options{Std: &std, Generator: opt.Generator})
 		for column := range columns {
 			places := gotorch.Randperm(rows).Narrow(0, 0, min(zeros, rows))

@@ -15,6 +15,7 @@ func TestImpossibleShapesPanicWithValueErrors(t *testing.T) {
 	for part, fn := range map[string]func(){
 		"fewer than 2 dimensions":    func() { nninit.KaimingUniform_(flat) },
 		"only tensors with 3, 4":     func() { nninit.Dirac_(flat) },
+		"groups must be positive":    func() { nninit.Dirac_(gotorch.Ones([]int64{3, 1, 1}), nninit.DiracOptions{Groups: -3}) },
 		"divisible by groups":        func() { nninit.Dirac_(gotorch.Ones([]int64{3, 1, 1}), nninit.DiracOptions{Groups: 2}) },
 		"2 or more dimensions":       func() { nninit.Orthogonal_(flat) },
 		"unsupported nonlinearity":   func() { nninit.CalculateGain("gelu") },

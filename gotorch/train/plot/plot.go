@@ -19,8 +19,6 @@ import (
 	"image/png"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 
 	"golang.org/x/image/draw"
 	"golang.org/x/image/font"
@@ -32,6 +30,9 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/replace"
 	"gotorch.dev/gotorch/train"
 )
 
@@ -82,7 +83,7 @@ func Losses(path string, h *train.History) error {
 	canvas := vgimg.New(6*vg.Inch, 4*vg.Inch)
 	const margin = 8
 	p.Draw(vgdraw.Crop(vgdraw.New(canvas), margin, -margin, margin, -margin))
-	return write(path, func(w io.Writer) error { return png.Encode(w, canvas.Image()) })
+	return replace.File(path, func(w io.Writer) error { return png.Encode(w, canvas.Image()) })
 }
 
 // finite returns the points that can be drawn: a loss may have become infinite, or not be there.
@@ -104,22 +105,17 @@ type Picture struct {
 
 // GridOptions are the arguments of [Grid] that have defaults.
 type GridOptions struct {
-	Columns int // default: 10
-	Scale   int // by how much pictures are made larger; default: 3
+	Columns gotorch.Scalar // default: 10
+	Scale   gotorch.Scalar // by how much pictures are made larger; default: 3
 }
 
 // Grid draws pictures side by side, row by row, with their captions. It returns an error if there is
 // none or the file cannot be written.
 func Grid(path string, pictures []Picture, opts ...GridOptions) error {
-	var opt GridOptions
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
-	if opt.Columns <= 0 {
-		opt.Columns = 10
-	}
-	if opt.Scale <= 0 {
-		opt.Scale = 3
+	opt := args.Option(opts)
+	columns, scale := int(args.Int("plot.Grid", "Columns", opt.Columns, 10)), int(args.Int("plot.Grid", "Scale", opt.Scale, 3))
+	if columns <= 0 || scale <= 0 {
+		return args.ValueError("plot.Grid", "Columns and Scale must be positive, but got %d and %d", columns, scale)
 	}
 	if len(pictures) == 0 {
 		return errors.New("plot: there are no pictures")
@@ -127,16 +123,16 @@ func Grid(path string, pictures []Picture, opts ...GridOptions) error {
 	const margin, text = 6, 16
 	var cell image.Point
 	for _, p := range pictures {
-		size := p.Image.Bounds().Size().Mul(opt.Scale)
+		size := p.Image.Bounds().Size().Mul(scale)
 		cell.X, cell.Y = max(cell.X, size.X+margin), max(cell.Y, size.Y+margin+text)
 	}
-	columns := min(opt.Columns, len(pictures))
+	columns = min(columns, len(pictures))
 	rows := (len(pictures) + columns - 1) / columns
 	canvas := image.NewRGBA(image.Rect(0, 0, columns*cell.X+margin, rows*cell.Y+margin))
 	draw.Draw(canvas, canvas.Bounds(), image.White, image.Point{}, draw.Src)
 	for i, p := range pictures {
 		corner := image.Pt(margin+i%columns*cell.X, margin+i/columns*cell.Y)
-		size := p.Image.Bounds().Size().Mul(opt.Scale)
+		size := p.Image.Bounds().Size().Mul(scale)
 		draw.NearestNeighbor.Scale(canvas, image.Rectangle{corner, corner.Add(size)}, p.Image, p.Image.Bounds(), draw.Src, nil)
 		ink := color.RGBA{0x20, 0x20, 0x20, 0xff}
 		if p.Wrong {
@@ -146,22 +142,5 @@ func Grid(path string, pictures []Picture, opts ...GridOptions) error {
 		writer.Dot = fixed.P(corner.X+(size.X-writer.MeasureString(p.Caption).Ceil())/2, corner.Y+size.Y+13)
 		writer.DrawString(p.Caption)
 	}
-	return write(path, func(w io.Writer) error { return png.Encode(w, canvas) })
-}
-
-// write makes a file that is complete or not there.
-func write(path string, fill func(w io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err := errors.Join(fill(f), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return replace.File(path, func(w io.Writer) error { return png.Encode(w, canvas) })
 }

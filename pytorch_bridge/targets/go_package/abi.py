@@ -13,8 +13,14 @@ from ... import toolchain
 from ...versions import REFERENCE_TORCH
 from .folder import GENERATED_C
 
-ABI = "ABI" + REFERENCE_TORCH.replace(".", "_")
+_REVISION = 2
+"""Counts the changes of the C functions that are ours and not PyTorch's. The second: their symbols
+begin with cgotorch_."""
+
+ABI = f"ABI{REFERENCE_TORCH.replace('.', '_')}r{_REVISION}"
 """The constant of gotorch/graph that a generated package names."""
+
+_SYMBOL = re.compile(r"\bCGOTORCH_SYMBOL\((\w+)\)")
 
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
@@ -47,6 +53,7 @@ def _declarations() -> tuple[dict[str, str], dict[str, str]]:
         if one.startswith("CGOTORCH_API"):
             name = re.match(r"[^(]*?(\w+)\(", one)
             if name:
+                one = _SYMBOL.sub(r'__asm__("cgotorch_\1")', one)
                 functions[name[1]] = one.removeprefix("CGOTORCH_API ")
         elif one.startswith("typedef"):
             name = re.search(r"\(\*(\w+)\)\(", one) or re.search(r"(\w+);$", one)

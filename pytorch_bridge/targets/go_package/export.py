@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ... import toolchain
-from ...errors import BridgeValueError
 from . import abi, folder, go_file, go_names, golden, weights
 from .c_file import PackageFunction
 from .crossing import Crossing
@@ -58,6 +57,8 @@ def export_go(
     MissingMethodError where an op has no C code, or a type cannot be in Go.
     """
     target = Path(dir).absolute()
+    if module is not None:
+        go_names.module(module)
     package = go_names.package(package, target)
     go_names.exported(name)
     made = source(graph, example)
@@ -79,8 +80,6 @@ def _go_mod(module: str) -> str:
 
     root = str(toolchain.ROOT)
     quoted = json.dumps(root) if any(c in root for c in " \t'\"") else root
-    if not module or any(c in module for c in " \t\n\"'`\\"):
-        raise BridgeValueError(f"export_go: module={module!r} is no path for a Go module")
     return GO_MOD.format(mark=folder.GENERATED, module=module, root=quoted)
 
 

@@ -7,10 +7,10 @@ import ctypes
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from ... import replacing
 from ...errors import BridgeError
 
 # Not the mark of what `pytorch_bridge generate` writes, which an export must not replace.
@@ -67,6 +67,19 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
             f"export_go: {folder / 'testdata'} is a link: what it leads to is not written; remove "
             "it, or give another folder"
         )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replacing.folder_beside(folder, lambda left: _rescue(left, folder)) as temporary:
+            _swap(folder, temporary, files, _replaced(folder, files))
+        replacing.sync_folder(folder.parent)
+    except OSError as e:
+        if isinstance(e, ExportError):
+            raise
+        raise ExportError(f"export_go: {folder} cannot be written: {e}") from e
+
+
+def _replaced(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """What an earlier export has written. ExportError where `files` would replace anything else."""
     old = _ours(folder) if folder.exists() else []
     foreign = [n for n in files if n not in old and os.path.lexists(folder / n)]
     if foreign:
@@ -74,14 +87,7 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
             f"export_go: {folder / foreign[0]} was not written by export_go, or does not say so "
             "any more; remove it, or give another folder"
         )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-            _swap(folder, Path(temporary), files, old)
-    except OSError as e:
-        if isinstance(e, ExportError):
-            raise
-        raise ExportError(f"export_go: {folder} cannot be written: {e}") from e
+    return old
 
 
 def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[str]) -> None:
@@ -97,6 +103,8 @@ def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[s
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+        with path.open("rb") as f:
+            os.fsync(f.fileno())
     if folder.exists() and _exchange(new, folder):
         return
     if folder.exists():
@@ -109,6 +117,13 @@ def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[s
             raise
     else:
         new.rename(folder)
+
+
+def _rescue(left: Path, folder: Path) -> None:
+    """Puts back the old folder, with the user's files, that an export moved away and died."""
+    if not os.path.lexists(folder):
+        with contextlib.suppress(FileNotFoundError):
+            (left / "old").rename(folder)
 
 
 def _exchange(a: Path, b: Path) -> bool:

@@ -36,7 +36,7 @@ def described(t: Any) -> str:
     return f"{t.dtype or 'a tensor'}{dims}{device}"
 
 
-@dataclass
+@dataclass(eq=False)
 class GoFunction:
     """A function of the package: its C, and how it looks in Go."""
 

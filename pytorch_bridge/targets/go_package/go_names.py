@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...errors import BridgeValueError
+from ...errors import BridgeTypeError, BridgeValueError
 from ...schema.names import GO_KEYWORDS, Names
 
 # What generated code calls things, and what Go predeclares.
@@ -52,6 +52,31 @@ def fields(names: Iterable[str]) -> list[str]:
             made += "_"
         found.append(made)
     return found
+
+
+def module(path: str) -> None:
+    """BridgeValueError unless Go takes path for the path of a module."""
+    why = ""
+    if not isinstance(path, str):
+        raise BridgeTypeError(f"export_go: module is a string, not {path!r}")
+    parts = path.split("/")
+    if not path:
+        why = "it is empty"
+    elif strange := re.sub(r"[A-Za-z0-9._~/-]", "", path):
+        why = f"{strange[0]!r} is not allowed: ASCII letters, digits and . - _ ~ / are"
+    elif any(not p for p in parts):
+        why = "a part between slashes is empty"
+    elif any(p.startswith(".") or p.endswith(".") for p in parts):
+        why = "a part begins or ends with a dot"
+    elif path.startswith("-"):
+        why = "it begins with a dash"
+    elif len(parts) > 1 and re.fullmatch(r"v0\d*|v1", parts[-1]):
+        why = "a major version at the end is v2 or later"
+    if why:
+        raise BridgeValueError(
+            f"export_go: module={path!r} is no path for a Go module: {why}; "
+            'one is module="example.com/digits"'
+        )
 
 
 def package(name: str | None, folder: Path) -> str:

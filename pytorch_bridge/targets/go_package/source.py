@@ -15,7 +15,7 @@ from . import outputs as results
 from .outputs import Tree
 
 
-@dataclass
+@dataclass(eq=False)
 class Source:
     """The graph from `inputs` and `state` to `outputs` and `hidden`."""
 

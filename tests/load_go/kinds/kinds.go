@@ -189,6 +189,12 @@ func Panic(how string) {
 		_ = 1 / zero
 	case "evil":
 		panic(evil{})
+	case "exit":
+		runtime.Goexit()
+	case "exit in a hook":
+		w := gotorch.Ones([]int64{2}, gotorch.TensorOptions{RequiresGrad: true})
+		w.RegisterHook(func(gotorch.Tensor) gotorch.Tensor { runtime.Goexit(); return gotorch.Tensor{} })
+		w.Sum().Backward()
 	}
 }
 

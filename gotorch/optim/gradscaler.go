@@ -1,0 +1,291 @@
+package optim
+
+import (
+	"math"
+	"sync"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// GradScalerOptions are the arguments of [NewGradScaler]. A number that is left out is the default.
+type GradScalerOptions struct {
+	InitScale      gotorch.Scalar // the first scale; default: 65536
+	GrowthFactor   gotorch.Scalar // above 1; default: 2
+	BackoffFactor  gotorch.Scalar // below 1; default: 0.5
+	GrowthInterval gotorch.Scalar // an integer: steps without infinity until the scale grows; default: 2000
+	Disabled       bool           // do nothing but Step
+}
+
+// GradScaler keeps gradients in the range of float16, as torch.amp.GradScaler does: the loss is
+// multiplied by a scale, the gradients are divided by it, a step with gradients that are infinite or
+// NaN is left out and makes the scale smaller, and many steps without make it bigger.
+//
+//	scaler := optim.NewGradScaler()
+//	for batch := range loader.All() {
+//		var loss gotorch.Tensor
+//		gotorch.Autocast(gotorch.CUDA(0), gotorch.Float16, func() {
+//			loss = F.CrossEntropy(model.Forward(batch.Input), batch.Target)
+//		})
+//		opt.ZeroGrad()
+//		scaler.Scale(loss).Backward()
+//		scaler.Step(opt)
+//		scaler.Update()
+//	}
+//
+// A GradScaler is used by one goroutine at a time.
+type GradScaler struct {
+	init, factor, backoff float64
+	interval              int64
+	disabled              bool
+
+	scale  gotorch.Tensor // float32 without dimensions; none before the first loss
+	growth gotorch.Tensor // int32: steps since the scale has changed
+	steps  map[Optimizer]*scaledStep
+
+	loaded      bool // a state that waits for the first loss, whose device is the scale's
+	loadedScale float64
+	loadedSteps int64
+}
+
+// scaledStep is what one optimiser's step has come to.
+type scaledStep struct {
+	unscaled, done bool
+	found          []gotorch.Tensor // per device: 1 where a gradient is not finite
+}
+
+// NewGradScaler returns a scaler. It panics with a ValueError if an option is out of range.
+func NewGradScaler(opts ...GradScalerOptions) *GradScaler {
+	const op = "optim.NewGradScaler"
+	opt := args.Option(opts)
+	s := &GradScaler{
+		init:     args.Float(op, "InitScale", opt.InitScale, 65536),
+		factor:   args.Float(op, "GrowthFactor", opt.GrowthFactor, 2),
+		backoff:  args.Float(op, "BackoffFactor", opt.BackoffFactor, 0.5),
+		interval: args.Int(op, "GrowthInterval", opt.GrowthInterval, 2000),
+		disabled: opt.Disabled,
+		steps:    map[Optimizer]*scaledStep{},
+	}
+	switch {
+	case !(s.init > 0) || math.IsInf(s.init, 0):
+		panic(args.ValueError(op, "invalid InitScale: %v; it must be positive", s.init))
+	case !(s.factor > 1):
+		panic(args.ValueError(op, "invalid GrowthFactor: %v; it must be above 1", s.factor))
+	case !(s.backoff > 0 && s.backoff < 1):
+		panic(args.ValueError(op, "invalid BackoffFactor: %v; it must be between 0 and 1", s.backoff))
+	case s.interval < 1:
+		panic(args.ValueError(op, "invalid GrowthInterval: %d; it must be positive", s.interval))
+	}
+	return s
+}
+
+// Scale returns a loss multiplied by the scale.
+func (s *GradScaler) Scale(loss gotorch.Tensor) gotorch.Tensor {
+	if s.disabled {
+		return loss
+	}
+	if !s.scale.Defined() {
+		scale, steps := s.init, int64(0)
+		if s.loaded {
+			scale, steps = s.loadedScale, s.loadedSteps
+		}
+		on := gotorch.TensorOptions{DType: gotorch.Float32, Device: loss.Device()}
+		s.scale = remember(func() gotorch.Tensor { return gotorch.Full(nil, scale, on) })
+		on.DType = gotorch.Int32
+		s.growth = remember(func() gotorch.Tensor { return gotorch.Full(nil, steps, on) })
+	}
+	return loss.Mul(s.scale.To(loss.Device()))
+}
+
+var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update *gotorch.Operator }) {
+	var err error
+	if ops.unscale, err = gotorch.FindOperator("aten::_amp_foreach_non_finite_check_and_unscale_", ""); err == nil {
+		ops.update, err = gotorch.FindOperator("aten::_amp_update_scale_", "")
+	}
+	if err != nil {
+		panic(err)
+	}
+	return ops
+})
+
+// Unscale divides the gradients of an optimiser's parameters by the scale, for those who look at them
+// or clip them before Step, which else does it. It panics with a RuntimeError if it has been called
+// since the last Update, and with a ValueError for gradients of float16 and sparse ones, and for an
+// optimiser that is not of this package.
+func (s *GradScaler) Unscale(opt Optimizer) {
+	const op = "optim.GradScaler.Unscale"
+	if s.disabled {
+		return
+	}
+	if !s.scale.Defined() {
+		panic(runtimeError(op, "no loss has been scaled yet"))
+	}
+	state := s.state(opt)
+	switch {
+	case state.done:
+		panic(runtimeError(op, "Unscale is called after Step"))
+	case state.unscaled:
+		panic(runtimeError(op, "Unscale has been called for this optimizer since the last Update"))
+	}
+	grouped, ok := opt.(interface{ groups() []group })
+	if !ok {
+		panic(args.ValueError(op, "%T does not say what its parameters are; unscale them by hand", opt))
+	}
+	type kind struct {
+		device gotorch.Device
+		dtype  gotorch.DType
+	}
+	grads := map[kind][]gotorch.Tensor{}
+	for _, g := range grouped.groups() {
+		for _, p := range g.params() {
+			grad := p.Grad()
+			if !grad.Defined() {
+				continue
+			}
+			if grad.DType() == gotorch.Float16 {
+				panic(args.ValueError(op, "attempting to unscale FP16 gradients"))
+			}
+			if grad.Layout() != gotorch.Strided {
+				panic(args.ValueError(op, "gradients that are %s cannot be unscaled", grad.Layout()))
+			}
+			k := kind{grad.Device(), grad.DType()}
+			grads[k] = append(grads[k], grad)
+		}
+	}
+	step(func() {
+		inverse := s.scale.To(gotorch.Float64).Reciprocal().To(gotorch.Float32)
+		found := map[gotorch.Device]gotorch.Tensor{}
+		for k, list := range grads {
+			if !found[k.device].Defined() {
+				found[k.device] = remember(func() gotorch.Tensor {
+					return gotorch.Zeros([]int64{1}, gotorch.TensorOptions{DType: gotorch.Float32, Device: k.device})
+				})
+				state.found = append(state.found, found[k.device])
+			}
+			scalerOps().unscale.Call(list, found[k.device], inverse.To(k.device))
+		}
+	})
+	state.unscaled = true
+}
+
+func (s *GradScaler) state(opt Optimizer) *scaledStep {
+	if s.steps[opt] == nil {
+		s.steps[opt] = &scaledStep{}
+	}
+	return s.steps[opt]
+}
+
+// Step divides the gradients by the scale, unless [GradScaler.Unscale] did, and steps if they are all
+// finite; it reports whether it did. It panics with a RuntimeError if it has been called for opt since
+// the last Update, and if no parameter has a gradient.
+func (s *GradScaler) Step(opt Optimizer) bool {
+	const op = "optim.GradScaler.Step"
+	if s.disabled {
+		opt.Step()
+		return true
+	}
+	state := s.state(opt)
+	if state.done {
+		panic(runtimeError(op, "Step has been called for this optimizer since the last Update"))
+	}
+	if !state.unscaled {
+		s.Unscale(opt)
+	}
+	if len(state.found) == 0 {
+		panic(runtimeError(op, "no parameter of the optimizer has a gradient"))
+	}
+	state.done = true
+	for _, found := range state.found {
+		if gotorch.Item[float32](found) != 0 {
+			return false
+		}
+	}
+	opt.Step()
+	return true
+}
+
+// Update changes the scale by what the steps since the last Update have met. It is called once for each
+// iteration, after the Step of every optimiser.
+func (s *GradScaler) Update() {
+	if s.disabled {
+		return
+	}
+	step(func() {
+		var all gotorch.Tensor
+		for _, state := range s.steps {
+			for _, found := range state.found {
+				found = found.To(s.scale.Device())
+				if all.Defined() {
+					found = all.Add(found)
+				}
+				all = found
+			}
+		}
+		if !all.Defined() {
+			panic(runtimeError("optim.GradScaler.Update", "no optimizer has been stepped or unscaled since the last Update"))
+		}
+		scalerOps().update.Call(s.scale, s.growth, all, s.factor, s.backoff, s.interval)
+	})
+	clear(s.steps)
+}
+
+// GetScale returns the scale; 1 for a scaler that is disabled.
+func (s *GradScaler) GetScale() float64 {
+	switch {
+	case s.disabled:
+		return 1
+	case s.scale.Defined():
+		return float64(gotorch.Item[float32](s.scale))
+	case s.loaded:
+		return s.loadedScale
+	}
+	return s.init
+}
+
+// StateDict returns the scaler's state as PyTorch's state_dict does; it is empty for one that is
+// disabled.
+func (s *GradScaler) StateDict() gotorch.Dict {
+	if s.disabled {
+		return gotorch.Dict{}
+	}
+	steps := s.loadedSteps
+	if s.growth.Defined() {
+		steps = int64(gotorch.Item[int32](s.growth))
+	}
+	return gotorch.Dict{
+		{Key: "scale", Value: s.GetScale()},
+		{Key: "growth_factor", Value: s.factor},
+		{Key: "backoff_factor", Value: s.backoff},
+		{Key: "growth_interval", Value: s.interval},
+		{Key: "_growth_tracker", Value: steps},
+	}
+}
+
+// LoadStateDict restores what StateDict, here or in PyTorch, has returned. If it does not fit, it
+// returns a *gotorch.Error of kind ValueError and changes nothing.
+func (s *GradScaler) LoadStateDict(dict gotorch.Dict) error {
+	const op = "optim.GradScaler.LoadStateDict"
+	if s.disabled {
+		return nil
+	}
+	if len(dict) == 0 {
+		return args.ValueError(op, "the state dict is empty: it is of a scaler that was disabled")
+	}
+	r := &reader{op: op}
+	scale, growth, backoff := r.float(dict, "scale"), r.float(dict, "growth_factor"), r.float(dict, "backoff_factor")
+	interval, steps := r.float(dict, "growth_interval"), r.float(dict, "_growth_tracker")
+	if r.err != nil {
+		return r.err
+	}
+	if !(scale > 0) || !(growth > 1) || !(backoff > 0 && backoff < 1) || !(interval >= 1) || !(steps >= 0) {
+		return args.ValueError(op, "the state dict has a value that is out of range: %v", dict)
+	}
+	s.factor, s.backoff, s.interval = growth, backoff, int64(interval)
+	s.scale, s.growth = gotorch.Tensor{}, gotorch.Tensor{}
+	s.loaded, s.loadedScale, s.loadedSteps = true, scale, int64(steps)
+	return nil
+}
+
+func runtimeError(op, msg string) *gotorch.Error {
+	return &gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: msg}
+}

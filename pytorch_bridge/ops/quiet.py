@@ -1,0 +1,44 @@
+"""Running PyTorch's functions only to see what they would do, without a word of what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import cache
+
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
+# Python's filters of warnings are one list for all threads: two that change and restore it at a
+# time could leave it changed.
+_one_at_a_time = threading.RLock()
+
+
+@cache
+def _listen() -> None:
+    """Filters that drop what is logged where it is silent, and nothing elsewhere."""
+    for name in ("torch._subclasses.fake_tensor", "torch.fx", *_SYMBOLS):
+        logging.getLogger(name).addFilter(lambda record: not _silent.get())
+
+
+_SYMBOLS = (
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.fx.experimental.recording",
+    "torch.fx.experimental.sym_node",
+)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warning is shown, and torch does not log what fails: the failure is raised, and answered.
+    Threads wait for each other here; others are not told less than they were."""
+    _listen()
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        token = _silent.set(True)
+        try:
+            yield
+        finally:
+            _silent.reset(token)

@@ -1,0 +1,107 @@
+"""Functions whose result is made in the memory of an argument: not one bit differs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from pytorch_bridge import BridgeError, TensorType, function, ops
+from pytorch_bridge.ops.in_place import InPlace, makes_no_difference, writing_form
+from pytorch_bridge.ops.native import _lines, native
+
+DTYPES = (
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64),
+    *(torch.complex128, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+)
+SIZES = ((67,), (5, 13))  # none is a whole number of vectors
+GIVEN = {"Scalar": 3, "int": 1, "float": 0.5, "str": "none", "Scalar?": 1, "float?": 0.1}
+GENERATOR = torch.Generator()
+
+
+def functions():
+    for name in _lines():
+        try:
+            found = native(name)
+        except BridgeError:
+            continue
+        if writing_form(found) is not None:
+            yield found
+
+
+def numbers(shape, dtype):
+    if dtype.is_complex or dtype.is_floating_point:
+        return torch.randn(
+            shape,
+            generator=GENERATOR,
+            dtype=torch.complex128 if dtype.is_complex else torch.float64,
+        ).to(dtype)
+    return torch.randint(1, 2 if dtype == torch.bool else 100, shape, generator=GENERATOR).to(dtype)
+
+
+def bits(t):
+    return t.contiguous().view(torch.uint8)
+
+
+def arguments(f, shape, dtype, layout):
+    """Values: the first tensor, and the others, contiguous, with gaps, or broadcast."""
+    values = []
+    for a in f.function.arguments:
+        if a.type == "Tensor":
+            own = a.name == "self" or layout != "broadcast"
+            t = numbers(shape if own else shape[1:] or (1,), dtype)
+            if layout == "transposed":
+                t = t.t().contiguous().t()
+            elif layout == "gaps" and a.name != "self":
+                t = torch.stack([t, t], -1)[..., 0]
+            values.append(t)
+        elif a.default is not None or a.type == "str?":
+            values.append("floor" if a.type == "str?" else f.defaults[len(values)])
+        else:
+            values.append(GIVEN[a.type])
+    return values
+
+
+def test_in_place_is_the_same_to_the_last_bit():
+    """Every function that rewrites let write into its argument, with every dtype."""
+    GENERATOR.manual_seed(0)
+    compared, differ = 0, []
+    for f in functions():
+        for dtype, shape in itertools.product(DTYPES, SIZES):
+            layouts = ["plain", "gaps", "broadcast", *(["transposed"] if len(shape) > 1 else [])]
+            for layout in layouts:
+                try:
+                    values = arguments(f, shape, dtype, layout)
+                    node = f.apply(values)
+                    op = InPlace(node.op)
+                except (KeyError, BridgeError, RuntimeError):
+                    continue  # it takes no such arguments
+                tensors = [v.data for v in node.inputs]
+                x = tensors[op.place]
+                others = [t for i, t in enumerate(tensors) if i != op.place]
+                if not op.fits(node) or not makes_no_difference(x, others):
+                    continue
+                try:
+                    expected = node.op.call(tensors)
+                except RuntimeError:
+                    continue  # no kernel for this dtype
+                tensors[op.place] = x.clone()
+                compared += 1
+                if not torch.equal(bits(op.writing.call(tensors)), bits(expected)):
+                    differ.append((f.name, dtype, shape, layout))
+    assert not differ
+    assert compared > 1000
+
+
+@pytest.mark.parametrize("name", ["div", "mul", "addcmul"])
+def test_complex_numbers_are_not_made_in_place(name):
+    x, y = TensorType("complex64", (None,))("x"), TensorType("complex64", (None,))("y")
+    z = getattr(ops, name)(ops.exp(x), *([y, y] if name == "addcmul" else [y]))
+    f = function([x, y], z, "py")
+    assert not any("in place" in str(n.op) for n in f.fgraph.toposort())
+    GENERATOR.manual_seed(1)
+    plain = function([x, y], z, "py", rewrite=False)
+    for n in range(1, 40):
+        a, b = (numbers((n,), torch.complex64) for _ in range(2))
+        assert torch.equal(bits(f(a, b)), bits(plain(a, b)))

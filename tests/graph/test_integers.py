@@ -1,0 +1,127 @@
+"""Numbers in C: Python's results, an error where 64 bits are not enough, and nothing undefined."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import subprocess
+
+import pytest
+import torch
+
+from pytorch_bridge import function, ops, schema_type
+from pytorch_bridge.ops import scalar
+
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
+EDGES = [SMALLEST, SMALLEST + 1, -(2**32), -3, -1, 0, 1, 2, 3, 62, 63, 64, 2**32, LARGEST]
+BINARY = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "pow": lambda a, b: scalar._power(a, b) if abs(a) < 2 or b < 100 else 2**64,
+    "bitwise_left_shift": lambda a, b: a << b if a == 0 or b < 100 else 2**64,
+    "bitwise_right_shift": operator.rshift,
+}
+UNARY = {"neg": operator.neg, "abs": abs, "square": lambda a: a * a}
+FLOATS = [0.5, -1.5, 2.0**53, -(2.0**63), 2.0**63, -(2.0**64), 1e300, math.inf, -math.inf, math.nan]
+
+
+def outcome(f, *values):
+    """The number, or the built-in error."""
+    try:
+        found = f(*values)
+    except (OverflowError, ZeroDivisionError, ValueError) as e:
+        for kind in (OverflowError, ZeroDivisionError, ValueError):
+            if isinstance(e, kind):
+                return kind
+    return found if SMALLEST <= found <= LARGEST else OverflowError
+
+
+@pytest.mark.parametrize("name", [*BINARY, *UNARY])
+def test_integers_at_their_ends(name):
+    expected = BINARY.get(name) or UNARY[name]
+    arity = 2 if name in BINARY else 1
+    inputs = [schema_type("int")(n) for n in "ab"[:arity]]
+    compiled = function(inputs, getattr(scalar, name)(*inputs), "c_only")
+    python = function(inputs, getattr(scalar, name)(*inputs), "py")
+    for values in itertools.product(EDGES, repeat=arity):
+        wanted = outcome(expected, *values)
+        assert outcome(compiled, *values) == wanted, values
+        if name not in ("pow", "bitwise_left_shift") or max(values) < 100:
+            assert outcome(python, *values) == wanted, values
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("sym_int", int), ("floor", math.floor), ("ceil", math.ceil), ("trunc", math.trunc)],
+)
+def test_floats_that_are_no_integers(name, expected):
+    x = schema_type("float")("x")
+    for mode in ("c_only", "py"):
+        f = function([x], getattr(scalar, name)(x), mode)
+        for value in FLOATS:
+            assert outcome(f, value) == outcome(expected, value), (mode, value)
+
+
+def test_the_error_says_what_happened():
+    n, m = schema_type("int")("n"), schema_type("int")("m")
+    f = function([n, m], [n // m, n % m], "c_only")
+    with pytest.raises(OverflowError, match="floor_divide: the result has more than 64 bits"):
+        f(SMALLEST, -1)
+    assert f(-7, 2) == [-4, 1]
+    assert function([n, m], n % m, "c_only")(SMALLEST, -1) == 0
+
+
+def test_tensors_of_integers_wrap_around_as_pytorch_has_it():
+    from pytorch_bridge import TensorType
+
+    x, y = (TensorType("int64", (None,))(n) for n in "xy")
+    a, b = (torch.tensor(v) for v in zip(*itertools.product(EDGES, EDGES), strict=True))
+    b = torch.where(b == 0, 1, b)
+    for build in (
+        lambda A, x, y: A.mul(A.add(x, y), A.sub(x, y)),
+        lambda A, x, y: A.abs(A.neg(A.mul(x, y))),
+        lambda A, x, y: A.add(A.floor_divide(x, y), A.remainder(x, y)),
+    ):
+        f = function([x, y], build(ops, x, y), "c_only")
+        assert torch.equal(f(a, b), build(torch.ops.aten, a, b))
+
+
+def test_nothing_is_undefined(tmp_path):
+    """The helpers under the sanitizer, with all pairs of edges."""
+    calls = [
+        f"pb_{n}_int(a, b, &r);"
+        for n in ("add", "sub", "mul", "floor_divide", "pow", "bitwise_left_shift")
+    ]
+    guards = {"floor_divide": "if (b)", "pow": "if (b >= 0)", "bitwise_left_shift": "if (b >= 0)"}
+    lines = [next((g for n, g in guards.items() if n in c), "") + " bad += " + c for c in calls]
+    lines += [f"bad += pb_{n}_int(a, &r);" for n in ("neg", "abs", "square")]
+    lines += ["if (b) bad += (int)pb_remainder_int(a, b);"]
+    lines += ["if (b >= 0) bad += (int)pb_shift_right(a, b);", "bad += pb_is_int((double)a);"]
+    edges = ", ".join("INT64_MIN" if e == SMALLEST else f"INT64_C({e})" for e in EDGES)
+    source = "\n".join(
+        [
+            "#include <math.h>\n#include <stdint.h>",
+            scalar.SUPPORT,
+            f"static const int64_t edges[] = {{{edges}}};",
+            "int main(void) {",
+            "  volatile unsigned bad = 0;",
+            f"  for (int i = 0; i < {len(EDGES)}; i++)",
+            f"    for (int j = 0; j < {len(EDGES)}; j++) {{",
+            "      const int64_t a = edges[i], b = edges[j];",
+            "      int64_t r;",
+            *lines,
+            "    }",
+            "  return 0;",
+            "}",
+        ]
+    )
+    file, program = tmp_path / "edges.c", tmp_path / "edges"
+    file.write_text(source)
+    flags = ["-std=c99", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"]
+    subprocess.run(["cc", *flags, str(file), "-o", str(program), "-lm"], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

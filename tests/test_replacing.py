@@ -1,0 +1,222 @@
+"""Files and folders that are complete or not there, whatever ends the process that writes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pytorch_bridge import replacing
+from pytorch_bridge.link.cache import Cache
+from pytorch_bridge.targets.go_package import folder
+
+# Forks a writer again and again and kills it at a random moment. What is there is always of one
+# version, and the next writer leaves nothing but that.
+KILLING = """
+import os, random, signal, sys, time
+from pathlib import Path
+sys.path[:0] = [{tests!r}]
+from test_replacing import CASES
+
+write, check = CASES[{case!r}]
+place = Path({place!r})
+write(place, 0)
+random.seed(1)
+between = 0
+for round in range({rounds}):
+    child = os.fork()
+    if child == 0:
+        version = 1000 * round
+        while True:
+            version += 1
+            write(place, version)
+    time.sleep(random.random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    left = [n for _, folders, files in os.walk(place) for n in folders + files if ".part" in n]
+    between += bool(left)
+    check(place)
+    if round % 5 == 0:
+        write(place, -1)
+        left = [n for _, folders, files in os.walk(place) for n in folders + files if ".part" in n]
+        assert not left, left
+assert between > 0, "no writer was killed in the middle"
+print("killed in the middle", between)
+"""
+
+
+def write_file(place, version):
+    with replacing.file(place / "data") as part:
+        part.write_text(f"{version}\n" * 20_000)
+
+
+def check_file(place):
+    assert len(set((place / "data").read_text().splitlines())) == 1
+    assert len((place / "data").read_text().splitlines()) == 20_000
+
+
+def _files(version):
+    head = f"{folder.GENERATED}{version}\n".encode()
+    return {f"f{i}.go": head for i in range(8)} | {"testdata/g.go": head}
+
+
+def write_folder(place, version):
+    target = place / "net"
+    new = not target.exists()
+    folder.write(target, _files(version))
+    if new:
+        (target / "mine").write_text("the user's")
+
+
+def check_folder(place):
+    target = place / "net"
+    found = {str(p.relative_to(target)): p.read_bytes() for p in target.rglob("*") if p.is_file()}
+    assert found.pop("mine") == b"the user's"
+    assert found.keys() == _files(0).keys()
+    assert len(set(found.values())) == 1
+
+
+def write_folder_in_two_steps(place, version):
+    """As on a file system that cannot exchange two folders."""
+    folder._exchange = lambda a, b: False
+    write_folder(place, version)
+
+
+def check_folder_in_two_steps(place):
+    # The old one may have been moved away; the next writer puts it back first.
+    if (place / "net").exists():
+        check_folder(place)
+    write_folder(place, -2)
+    check_folder(place)
+
+
+class Copying:
+    """A compiler whose library is the source."""
+
+    source_suffix, library_suffix = ".c", ".so"
+
+    def run(self, source, library, depends):
+        library.write_bytes(source.read_bytes())
+        depends.write_text("library:\n")
+
+
+def _in_cache(place, key):
+    return Cache(place).library(f"{key}\n" * 20_000, [str(key)], Copying())
+
+
+def write_cache(place, version):
+    for key in range(3) if version < 0 else [version % 3]:
+        _in_cache(place, key)
+    if version >= 0:  # so that there is something to do
+        for record in place.glob("*/*.json"):
+            record.unlink(missing_ok=True)
+
+
+def check_cache(place):
+    for key in range(3):
+        assert _in_cache(place, key).read_text() == f"{key}\n" * 20_000
+
+
+CASES = {
+    "file": (write_file, check_file),
+    "folder": (write_folder, check_folder),
+    "folder in two steps": (write_folder_in_two_steps, check_folder_in_two_steps),
+    "cache": (write_cache, check_cache),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_any_moment(case, tmp_path):
+    program = KILLING.format(
+        tests=os.path.dirname(__file__), case=case, place=str(tmp_path), rounds=40
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("killed in the middle")
+
+
+def test_what_lives_is_left_alone(tmp_path):
+    with replacing.file(tmp_path / "a") as outer:
+        with replacing.file(tmp_path / "a") as inner:
+            inner.write_text("inner")
+        assert outer.exists()
+        outer.write_text("outer")
+    assert (tmp_path / "a").read_text() == "outer"
+    with replacing.folder_beside(tmp_path / "d", pytest.fail) as outer:
+        with replacing.folder_beside(tmp_path / "d", pytest.fail) as inner:
+            assert outer != inner
+        assert outer.exists()
+        assert not inner.exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_may_be_another_machines_stays_for_a_day(tmp_path):
+    mark = "ffffffff-0123456789abcdef.part"
+    part, aside = tmp_path / f"gotorch-{mark}", tmp_path / f".net.{mark}"
+    mine, others = tmp_path / f"my-gotorch-{mark}", tmp_path / f".other.{mark}"
+    for path in (part, mine):
+        path.write_text("half")
+    for path in (aside, others):
+        path.mkdir()
+
+    def write():
+        write_file(tmp_path, 0)
+        folder.write(tmp_path / "net", {})
+        return {p for p in (part, aside, mine, others) if p.exists()}
+
+    assert write() == {part, aside, mine, others}
+    for path in (part, aside, mine, others):
+        os.utime(path, (0, time.time() - 25 * 60 * 60))
+    assert write() == {mine, others}
+
+
+def test_failing_leaves_the_old_file(tmp_path):
+    write_file(tmp_path, 1)
+
+    def interrupted():
+        with replacing.file(tmp_path / "data") as part:
+            part.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    check_file(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+    with pytest.raises(FileNotFoundError), replacing.file(tmp_path / "no/such/folder"):
+        pytest.fail("there is no such folder")
+    umask = os.umask(0o027)
+    try:
+        write_file(tmp_path, 2)
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) & 0o027 == 0
+
+
+def test_killed_while_the_old_folder_is_away(tmp_path):
+    write_folder(tmp_path, 1)
+    program = f"""
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = [{os.path.dirname(__file__)!r}]
+import test_replacing
+
+rename = Path.rename
+def dying(path, to):
+    if path.name == "new":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, to)
+
+Path.rename = dying
+test_replacing.write_folder_in_two_steps(Path({str(tmp_path)!r}), 2)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "net").exists()
+    folder.write(tmp_path / "net", _files(3))
+    check_folder(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["net"]
