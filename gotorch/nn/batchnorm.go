@@ -69,7 +69,7 @@ func BatchNorm2d(numFeatures int64, opts ...BatchNorm2dOptions) *BatchNorm2dModu
 
 // ResetRunningStats forgets the batches so far.
 func (m *BatchNorm2dModule) ResetRunningStats() {
-	if m.RunningMean.Defined() {
+	if m.RunningMean.T != nil {
 		m.RunningMean.Zero_()
 		m.RunningVar.Fill_(1)
 		m.NumBatchesTracked.Zero_()
@@ -79,10 +79,10 @@ func (m *BatchNorm2dModule) ResetRunningStats() {
 // ResetParameters makes everything as it was at first.
 func (m *BatchNorm2dModule) ResetParameters() {
 	m.ResetRunningStats()
-	if m.Weight.Defined() {
+	if m.Weight.T != nil {
 		nninit.Ones_(m.Weight)
 	}
-	if m.Bias.Defined() {
+	if m.Bias.T != nil {
 		nninit.Zeros_(m.Bias)
 	}
 }
@@ -96,10 +96,10 @@ func (m *BatchNorm2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 	}
 	opt := F.BatchNormOptions{
 		Weight: m.Weight, Bias: m.Bias, RunningMean: m.RunningMean, RunningVar: m.RunningVar,
-		Training: m.Training() || !m.RunningMean.Defined(),
+		Training: m.Training() || m.RunningMean.T == nil,
 		Momentum: m.Momentum, Eps: m.Eps,
 	}
-	if m.Training() && m.NumBatchesTracked.Defined() {
+	if m.Training() && m.NumBatchesTracked.T != nil {
 		m.NumBatchesTracked.AddScalar_(1)
 		if m.CumulativeAverage {
 			opt.Momentum = 1 / gotorch.Item[float64](m.NumBatchesTracked)
@@ -118,5 +118,5 @@ func (m *BatchNorm2dModule) ExtraRepr() string {
 		momentum = "None"
 	}
 	return fmt.Sprintf("%d, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s", m.NumFeatures, pyFloat(m.Eps),
-		momentum, pyBool(m.Weight.Defined()), pyBool(m.Bias.Defined()), pyBool(m.RunningMean.Defined()))
+		momentum, pyBool(m.Weight.T != nil), pyBool(m.Bias.T != nil), pyBool(m.RunningMean.T != nil))
 }

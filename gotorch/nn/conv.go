@@ -124,7 +124,7 @@ func (m *Conv2dModule) ExtraRepr() string {
 	if m.Groups != 1 {
 		s += fmt.Sprintf(", groups=%d", m.Groups)
 	}
-	if !m.Bias.Defined() {
+	if m.Bias.T == nil {
 		s += ", bias=False"
 	}
 	if m.PaddingMode != "" && m.PaddingMode != F.PadZeros {

@@ -53,7 +53,7 @@ func (m *LinearModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 
 // ExtraRepr returns what String writes between the parentheses.
 func (m *LinearModule) ExtraRepr() string {
-	return fmt.Sprintf("in_features=%d, out_features=%d, bias=%s", m.InFeatures, m.OutFeatures, pyBool(m.Bias.Defined()))
+	return fmt.Sprintf("in_features=%d, out_features=%d, bias=%s", m.InFeatures, m.OutFeatures, pyBool(m.Bias.T != nil))
 }
 
 // resetWeightAndBias draws both as PyTorch's linear and convolution layers do.
@@ -63,7 +63,7 @@ func resetWeightAndBias(weight, bias gotorch.Tensor) {
 	}
 	// Which comes to the bounds ±1/√fan_in. The detour is PyTorch's, and so is the last bit.
 	nninit.KaimingUniform_(weight, nninit.KaimingOptions{A: math.Sqrt(5)})
-	if bias.Defined() {
+	if bias.T != nil {
 		fanIn, _ := nninit.Fans(weight)
 		bound := 1 / math.Sqrt(float64(fanIn))
 		nninit.Uniform_(bias, nninit.UniformOptions{From: -bound, To: bound})

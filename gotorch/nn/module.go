@@ -120,7 +120,7 @@ func adopt(m Modular) {
 		switch {
 		case e.child != nil:
 			bind(e.child)
-		case e.kind == parameter && e.tensor.Defined():
+		case e.kind == parameter && e.tensor.T != nil:
 			if !before.has(*e.tensor) {
 				asParameter(e)
 			}
@@ -241,6 +241,9 @@ func (m *Module) NamedChildren() iter.Seq2[string, Modular] {
 func (m *Module) checkParameters() {
 	var made known
 	for name, t := range m.tensors(false, parameter) {
+		if !t.Defined() { // closed, which is for its user to find
+			continue
+		}
 		if d := t.DType(); t.RequiresGrad() && t.IsLeaf() || !d.IsFloatingPoint() && !d.IsComplex() {
 			continue
 		}
@@ -304,11 +307,12 @@ func (m *Module) places(once bool, wanted ...kind) iter.Seq2[string, place] {
 			modules[m.module()] = true
 			for _, kind := range wanted {
 				for e := range entries(m) {
-					if e.child != nil || e.kind != kind || !e.tensor.Defined() {
+					if e.child != nil || e.kind != kind || e.tensor.T == nil {
 						continue
 					}
+					// One that is closed is told too: who uses it gets the error.
 					handle := uintptr(*e.tensor.T)
-					if once && handles[handle] {
+					if once && handle != 0 && handles[handle] {
 						continue
 					}
 					handles[handle] = true

@@ -14,6 +14,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/nn"
+	F "gotorch.dev/gotorch/nn/functional"
 )
 
 func names(m nn.Modular) (list []string) {
@@ -750,4 +751,34 @@ func ExampleModule_Apply() {
 	})
 	fmt.Println(model.Layers[2].(*nn.LinearModule).Bias)
 	// Output: tensor([0.], requires_grad=True)
+}
+
+// A part that is closed is an error, not one that was left out.
+func TestAClosedPartIsAnError(t *testing.T) {
+	x := gotorch.Ones([]int64{2, 3, 4, 4})
+	for _, part := range []string{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"} {
+		norm := nn.BatchNorm2d(3)
+		for name, tensor := range norm.NamedBuffers() {
+			if name == part {
+				tensor.Close()
+			}
+		}
+		for name, tensor := range norm.NamedParameters() {
+			if name == part {
+				tensor.Close()
+			}
+		}
+		expectPanic(t, gotorch.ValueError, "Close", func() { norm.Forward(x) })
+		expectPanic(t, gotorch.ValueError, "Close", func() { norm.ResetParameters() })
+	}
+	linear := nn.Linear(3, 2)
+	linear.Bias.Close()
+	expectPanic(t, gotorch.ValueError, "Close", func() { linear.Forward(gotorch.Ones([]int64{1, 3})) })
+	expectPanic(t, gotorch.ValueError, "Close", func() { linear.To(gotorch.ToOptions{DType: gotorch.Float64}) })
+	expect(t, "names", names(linear), []string{"weight", "bias"})
+	weight := gotorch.Ones([]int64{2})
+	weight.Close()
+	expectPanic(t, gotorch.ValueError, "Close", func() {
+		F.MSELoss(gotorch.Ones([]int64{2}), gotorch.Zeros([]int64{2}), F.MSELossOptions{Weight: weight})
+	})
 }

@@ -81,7 +81,7 @@ func MSELoss(input, target gotorch.Tensor, opts ...MSELossOptions) gotorch.Tenso
 	if !slices.Equal(shape, target.Shape()) {
 		panic(args.ValueError(op, "input and target must have the same shape, got %v and %v", shape, target.Shape()))
 	}
-	if !opt.Weight.Defined() {
+	if opt.Weight.T == nil {
 		return gotorch.MSELoss(input, target, gotorch.MSELossOptions{Reduction: code})
 	}
 	if !slices.Equal(shape, opt.Weight.Shape()) {
