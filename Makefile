@@ -64,7 +64,7 @@ demo: build ## train a small network on handwritten digits, save it, load it, pr
 
 # Two processes: much of a test is one thread that waits for a compiler or a program.
 test: build ## every test, Python and Go
-	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadgroup)
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --no-loadscope-reorder)
 
 test-torch: ## build for another torch and run the smoke tests: make test-torch TORCH_VERSION=2.11.0
 	$(if $(TORCH_VERSION),,$(error say which: make test-torch TORCH_VERSION=2.11.0))

@@ -6,6 +6,8 @@ import pytest
 
 from pytorch_bridge.testing.gotests import PackageRun, packages_with_tests
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.race
 @pytest.mark.parametrize("package", packages_with_tests())

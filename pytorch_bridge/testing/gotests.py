@@ -227,18 +227,33 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What must stay together where several processes share the tests: those of a Go package run in
-    one process of Go; those of a Python file share fixtures. Under the race detector each package
-    is a test."""
-    for item in items:
-        group = item.nodeid
-        if isinstance(item, GoTest):
-            group = item.package
-        elif item.get_closest_marker("race") is None:
-            group = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+def unit(nodeid: str) -> str:
+    """What stays together where several processes share the tests: those of a Go package, which run
+    in one process of Go, and those of a Python file, which share fixtures. Under the race detector
+    each package is a test."""
+    file = nodeid.partition("::")[0]
+    if file == "tests/test_race.py":
+        return nodeid
+    return str(Path(file).parent) if file.endswith("_test.go") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Shares the tests among processes by their units."""
+    from xdist.scheduler import LoadScopeScheduling  # not needed where one process runs them
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit(nodeid)
+
+    return ByUnit(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests, what takes long begins first, so that none waits for
+    it at the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,6 +25,8 @@ from pytorch_bridge.testing.conformance.operators import operators
 from pytorch_bridge.testing.conformance.samples import database
 from pytorch_bridge.testing.conformance.suite import Suite
 
+pytestmark = pytest.mark.long
+
 FULL = os.environ.get("CONFORMANCE") == "full"
 
 

@@ -19,6 +19,8 @@ import pytest
 from pytorch_bridge.testing.conformance import harness
 from pytorch_bridge.toolchain import ROOT
 
+pytestmark = pytest.mark.long
+
 
 class Fault(NamedTuple):
     what: str

@@ -32,6 +32,8 @@ from pytorch_bridge.targets.go_package.source import source
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT, find_go
 
+pytestmark = pytest.mark.long
+
 sys.path.insert(0, str(ROOT / "examples/extending"))
 
 DRIVERS = Path(__file__).with_name("export_go_drivers")
