@@ -323,7 +323,7 @@ func (g *AdamGroup) parse(r *reader, options gotorch.Dict, states []gotorch.Dict
 			continue
 		}
 		m, p := &loaded.moments[i], g.Params[i]
-		m.steps = int64(r.float(state, "step"))
+		m.steps = r.count(state, "step")
 		m.average, m.square = r.like(state, "exp_avg", p), r.like(state, "exp_avg_sq", p)
 		loaded.complex = loaded.complex || p.DType().IsComplex()
 		if loaded.AMSGrad {

@@ -273,16 +273,16 @@ func (s *GradScaler) LoadStateDict(dict gotorch.Dict) error {
 	}
 	r := &reader{op: op}
 	scale, growth, backoff := r.float(dict, "scale"), r.float(dict, "growth_factor"), r.float(dict, "backoff_factor")
-	interval, steps := r.float(dict, "growth_interval"), r.float(dict, "_growth_tracker")
+	interval, steps := r.count(dict, "growth_interval"), r.count(dict, "_growth_tracker")
 	if r.err != nil {
 		return r.err
 	}
-	if !(scale > 0) || !(growth > 1) || !(backoff > 0 && backoff < 1) || !(interval >= 1) || !(steps >= 0) {
+	if !(scale > 0) || !(growth > 1) || !(backoff > 0 && backoff < 1) || interval < 1 {
 		return args.ValueError(op, "the state dict has a value that is out of range: %v", dict)
 	}
-	s.factor, s.backoff, s.interval = growth, backoff, int64(interval)
+	s.factor, s.backoff, s.interval = growth, backoff, interval
 	s.scale, s.growth = gotorch.Tensor{}, gotorch.Tensor{}
-	s.loaded, s.loadedScale, s.loadedSteps = true, scale, int64(steps)
+	s.loaded, s.loadedScale, s.loadedSteps = true, scale, steps
 	return nil
 }
 

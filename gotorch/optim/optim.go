@@ -27,6 +27,7 @@ package optim
 
 import (
 	"fmt"
+	"math"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -212,6 +213,16 @@ func (r *reader) float(d gotorch.Dict, key string) float64 {
 		r.fail(key, v, "a number")
 	}
 	return 0
+}
+
+// count takes a whole number that is not negative, as a float too, which is how Python has steps.
+func (r *reader) count(d gotorch.Dict, key string) int64 {
+	n := r.float(d, key)
+	if !(n >= 0 && n < 1<<63 && n == math.Trunc(n)) {
+		r.keep(args.ValueError(r.op, "the state dict has %v as '%s', where a number of steps is required", n, key))
+		return 0
+	}
+	return int64(n)
 }
 
 // bool takes a missing value and None for false: some options are None by default, others are newer

@@ -206,6 +206,10 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 		"'exp_avg' of a parameter of shape [2]":  withState("exp_avg", gotorch.Ones([]int64{3})),
 		"string as 'exp_avg_sq', where a tensor": withState("exp_avg_sq", "none"),
 		"<nil> as 'max_exp_avg_sq'":              withGroup("amsgrad", true),
+		"NaN as 'step'":                          withState("step", gotorch.FromScalar(math.NaN())),
+		"-1 as 'step'":                           withState("step", int64(-1)),
+		"2.5 as 'step'":                          withState("step", 2.5),
+		"+Inf as 'step'":                         withState("step", math.Inf(1)),
 	} {
 		expectError(t, opt.LoadStateDict(dict), part)
 	}
