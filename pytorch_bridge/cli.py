@@ -91,6 +91,7 @@ def export(parser: argparse.ArgumentParser) -> Run:
     parser.add_argument(
         "--training", action="store_true", help="add TrainStep: cross entropy and SGD"
     )
+    parser.add_argument("--device", help="where the package computes: cuda, cuda:1")
 
     def run(options: argparse.Namespace) -> int:
         from pytorch_bridge.targets.go_package.command import main

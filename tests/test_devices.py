@@ -3,13 +3,21 @@ is the computer's, and on CUDA where `make test-cuda` asks for it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from pytorch_bridge import build
+import pytorch_bridge as pb
+from pytorch_bridge import TensorType, build, env, export_go, function, ops
+from pytorch_bridge.errors import BridgeValueError, MissingMethodError
+from pytorch_bridge.graph.basic import Apply
+from pytorch_bridge.ops.op import Op
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
@@ -57,3 +65,100 @@ def test_on_cuda():
     if not os.environ.get("GOTORCH_TEST_CUDA"):
         pytest.skip("make test-cuda runs it")
     devices("cuda")
+
+
+class Positions(nn.Module):
+    """Makes tensors itself, has a buffer that it changes, and constants."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        places = torch.arange(x.shape[0]) % 10
+        h = self.norm(x + self.table(places)) * torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
+        return self.linear(torch.relu(h) + torch.zeros(6).to("cpu")), self.calls * 2
+
+
+def packages(folder: Path, device: str) -> None:
+    """Go packages of the module example.org/device that compute on a device."""
+    torch.manual_seed(0)
+    batch = {0: torch.export.Dim("batch", min=2)}
+    inputs = torch.randn(4, 6)
+    program = torch.export.export(Positions().eval(), (inputs,), dynamic_shapes=(batch,))
+    export_go(program, folder / "positions", device=device)
+    mlp = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    program = torch.export.export(mlp, (inputs,), dynamic_shapes=(batch,))
+    export_go(
+        program, folder / "trained", training=pb.Training(optimizer=pb.AdamW()), device=device
+    )
+    x = TensorType("float32", (None, 3)).make_variable("x")
+    y = ops.mul(ops.add(x, ops.constant(torch.tensor([1.0, 2.0, 3.0]))), ops.exp(x))
+    export_go((x, ops.cat([y, ops.ones([1, 3])])), folder / "constants", device=device)
+    export_go(function([x], ops.relu(x + x * 2)), folder / "compiled", device=device)
+    (folder / "go.mod").write_text(
+        "module example.org/device\n\ngo 1.26.0\n\nrequire gotorch.dev v0.0.0\n\n"
+        f"replace gotorch.dev => {ROOT}\n"
+    )
+
+
+def tests_of(folder: Path) -> dict[str, list[str]]:
+    """Runs the packages' golden tests; the tests by how they ended, as "package.Test"."""
+    done = run_go("test", "-json", "-count=1", "./...", cwd=folder, **env.variables())
+    found: dict[str, list[str]] = {}
+    for event in map(json.loads, done.stdout.splitlines()):
+        if event["Action"] in ("pass", "fail", "skip") and "Test" in event:
+            package = event["Package"].rpartition("/")[2]
+            found.setdefault(event["Action"], []).append(f"{package}.{event['Test']}")
+    assert found, done.stdout + done.stderr
+    assert "fail" not in found, done.stdout
+    return {action: sorted(tests) for action, tests in found.items()}
+
+
+GOLDEN = [
+    *("compiled.TestGolden", "constants.TestGolden", "positions.TestGolden"),
+    *("trained.TestGolden", "trained.TestGoldenTraining"),
+]
+
+
+def test_exported_packages_on_the_standin(standin, tmp_path):
+    packages(tmp_path, "privateuseone")
+    assert tests_of(tmp_path) == {"skip": GOLDEN}, "there is no such device yet"
+    for folder in ("positions", "trained", "constants", "compiled"):
+        (tmp_path / folder / "library_test.go").write_text(
+            f'package {folder}\n\nimport (\n\t"os"\n\t"testing"\n\n\t"gotorch.dev/gotorch"\n)\n\n'
+            "func TestMain(m *testing.M) {\n"
+            f"\tif err := gotorch.LoadLibrary({json.dumps(str(standin))}); err != nil {{\n"
+            "\t\tpanic(err)\n\t}\n\tos.Exit(m.Run())\n}\n"
+        )
+    assert tests_of(tmp_path) == {"pass": GOLDEN}
+
+
+def test_exported_packages_on_cuda(library, tmp_path):
+    if not os.environ.get("GOTORCH_TEST_CUDA"):
+        pytest.skip("make test-cuda runs it")
+    packages(tmp_path, "cuda")
+    assert tests_of(tmp_path) == {"pass": GOLDEN}
+
+
+def test_what_cannot_be_on_a_device_is_refused(tmp_path):
+    x = TensorType("float32", (3,)).make_variable("x")
+    with pytest.raises(BridgeValueError, match="'gpu' is no device"):
+        export_go((x, ops.relu(x)), tmp_path / "a", device="gpu")
+    with pytest.raises(BridgeValueError, match="meta tensors have no values"):
+        export_go((x, ops.relu(x)), tmp_path / "a", device="meta")
+
+    class Mine(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def c_code(self, node, name, inputs, outputs, sub):
+            return "abort();"
+
+    with pytest.raises(MissingMethodError, match=r"Mine.* has C code of its own"):
+        export_go((x, Mine()(x)), tmp_path / "a", device="cuda")
+    assert not (tmp_path / "a").exists()

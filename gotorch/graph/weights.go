@@ -19,7 +19,8 @@ type Weight struct {
 	Name    string // in Python's state_dict: "layers.0.weight"
 	DType   gotorch.DType
 	Shape   []int64
-	Strides []int64 // nil: those of a contiguous tensor
+	Strides []int64        // nil: those of a contiguous tensor
+	Device  gotorch.Device // where the functions need it; the zero Device is the CPU
 
 	Aliases  []string // further names that Python has for it
 	Constant bool     // it is a constant of the graph, which Python has no name for
@@ -102,7 +103,7 @@ func (w *Weights) parse(op, path string, data []byte) error {
 	}()
 	for i, spec := range w.specs {
 		if spec.Zero {
-			w.tensors[i] = gotorch.Zeros(spec.Shape, gotorch.TensorOptions{DType: spec.DType})
+			w.tensors[i] = gotorch.Zeros(spec.Shape, gotorch.TensorOptions{DType: spec.DType, Device: spec.Device})
 			continue
 		}
 		t, ok := tensors[spec.Name]
@@ -113,7 +114,7 @@ func (w *Weights) parse(op, path string, data []byte) error {
 			return args.ValueError(op, "%s: %v", path, err)
 		}
 		delete(tensors, spec.Name)
-		w.tensors[i] = spec.laidOut(t)
+		w.tensors[i] = spec.moved(spec.laidOut(t))
 	}
 	if left := slices.Sorted(maps.Keys(tensors)); len(left) > 0 {
 		return args.ValueError(op, "%s has a tensor %q, which the package does not know", path, left[0])
@@ -149,6 +150,15 @@ func (spec Weight) laidOut(t gotorch.Tensor) gotorch.Tensor {
 		to.Copy_(from)
 	})
 	return laid
+}
+
+// moved returns t on the device where the functions need it. It closes what it does not return.
+func (spec Weight) moved(t gotorch.Tensor) gotorch.Tensor {
+	if spec.Device == 0 {
+		return t
+	}
+	defer t.Close()
+	return t.To(gotorch.ToOptions{Device: spec.Device, Copy: true})
 }
 
 // Use returns the handles for function number k, which are good until [Weights.Done]. It panics with a

@@ -60,6 +60,8 @@ DEVICES: dict[str, int] = {
     "mps": 13,
     "meta": 14,
     "hpu": 15,
+    "mtia": 19,
+    "privateuseone": 20,
 }
 
 

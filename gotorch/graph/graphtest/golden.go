@@ -25,6 +25,7 @@ import (
 type Golden struct {
 	t       *testing.T
 	tensors map[string]gotorch.Tensor
+	device  gotorch.Device
 	exact   bool
 }
 
@@ -34,7 +35,20 @@ type Golden struct {
 // Values are compared bit for bit where this machine and this PyTorch are such as the file was made
 // with. On others libtorch computes in another order, and values are compared as by
 // [gotorchtest.AssertClose].
-func Load(t *testing.T, path string) *Golden {
+func Load(t *testing.T, path string) *Golden { return load(t, path, gotorch.CPU) }
+
+// LoadOn is Load for a package that computes on a device: tensors are given there. It skips the test
+// where there is no such device. The values of the file are the CPU's, and compared as by
+// [gotorchtest.AssertClose].
+func LoadOn(t *testing.T, path string, device gotorch.Device) *Golden {
+	t.Helper()
+	if n := gotorch.DeviceCount(device.Type()); n == 0 || device.Index() >= n {
+		t.Skipf("there is no device %v", device)
+	}
+	return load(t, path, device)
+}
+
+func load(t *testing.T, path string, device gotorch.Device) *Golden {
 	t.Helper()
 	tensors, metadata, err := gotorch.LoadSafetensors(path)
 	if err != nil {
@@ -49,9 +63,9 @@ func Load(t *testing.T, path string) *Golden {
 			tensor.Close()
 		}
 	})
-	g := &Golden{t, tensors, metadata["machine"] == machine()}
+	g := &Golden{t, tensors, device, device == gotorch.CPU && metadata["machine"] == machine()}
 	if !g.exact {
-		t.Log("the file was made on another machine: small differences are allowed")
+		t.Log("the file was made on another machine or device: small differences are allowed")
 	}
 	return g
 }
@@ -70,13 +84,19 @@ func machine() string {
 }
 
 // Tensor returns a tensor; none, if the file has none of the name.
-func (g *Golden) Tensor(name string) gotorch.Tensor { return g.tensors[name] }
+func (g *Golden) Tensor(name string) gotorch.Tensor {
+	t := g.tensors[name]
+	if g.device == gotorch.CPU || !t.Defined() {
+		return t
+	}
+	return t.To(g.device)
+}
 
 // Tensors returns a list of tensors.
 func (g *Golden) Tensors(name string) []gotorch.Tensor {
 	ts := make([]gotorch.Tensor, g.Int(name+"[]"))
 	for i := range ts {
-		ts[i] = g.tensors[fmt.Sprintf("%s[%d]", name, i)]
+		ts[i] = g.Tensor(fmt.Sprintf("%s[%d]", name, i))
 	}
 	return ts
 }
@@ -127,9 +147,8 @@ func (g *Golden) Check(name string, got any) {
 		g.checkTensor(name, got)
 		return
 	case []gotorch.Tensor:
-		want := g.Tensors(name)
-		if len(got) != len(want) {
-			g.t.Errorf("%s: got %d tensors, want %d", name, len(got), len(want))
+		if want := g.Int(name + "[]"); len(got) != int(want) {
+			g.t.Errorf("%s: got %d tensors, want %d", name, len(got), want)
 			return
 		}
 		for i := range got {
@@ -137,10 +156,10 @@ func (g *Golden) Check(name string, got any) {
 		}
 		return
 	case float64: // as near as tensors have to be
-		g.checkTensor(name, gotorch.Full(nil, got, gotorch.TensorOptions{DType: gotorch.Float64}))
+		g.checkCPU(name, gotorch.Full(nil, got, gotorch.TensorOptions{DType: gotorch.Float64}))
 		return
 	case []float64:
-		g.checkTensor(name, gotorch.FromSlice(got))
+		g.checkCPU(name, gotorch.FromSlice(got))
 		return
 	}
 	var want any
@@ -157,7 +176,19 @@ func (g *Golden) Check(name string, got any) {
 	}
 }
 
+// checkTensor checks a tensor of the package, which is on its device.
 func (g *Golden) checkTensor(name string, got gotorch.Tensor) {
+	g.t.Helper()
+	if g.device != gotorch.CPU && got.Defined() {
+		if d := got.Device(); d.Type() != g.device.Type() {
+			g.t.Errorf("%s is on %v, not on %v", name, d, g.device)
+		}
+		got = got.To(gotorch.CPU)
+	}
+	g.checkCPU(name, got)
+}
+
+func (g *Golden) checkCPU(name string, got gotorch.Tensor) {
 	g.t.Helper()
 	want, ok := g.tensors[name]
 	if !ok || !got.Defined() {

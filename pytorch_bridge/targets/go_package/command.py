@@ -24,6 +24,7 @@ def main(options: argparse.Namespace) -> int:
             module=options.module,
             name=options.name,
             training=options.training or None,
+            device=options.device,
         )
     except BridgeError as e:
         lines = str(e).splitlines() or [type(e).__name__]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import toolchain
+from ...rewrite.devices import device_name
 from . import abi, folder, go_file, go_names, golden, weights
 from .c_file import PackageFunction
 from .crossing import Crossing
@@ -36,6 +37,7 @@ def export_go(
     example: Sequence[Any] | None = None,
     golden: bool = True,
     training: Any = None,
+    device: Any = None,
 ) -> Path:
     """Writes a Go package that computes a graph, and returns its folder.
 
@@ -52,6 +54,12 @@ def export_go(
     `training` adds TrainStep, which does forward and backward pass and the optimiser's step in one
     call: True for cross entropy and SGD, or a pb.Training.
 
+    `device` is where the package computes, as "cuda" or "cuda:1": its weights are moved there when
+    they are loaded, inputs are expected there and results are there. By default that is where the
+    graph was made. Nothing of the device is needed to export, and the golden test, which holds what
+    the device computes to what the CPU did within gotorchtest's tolerance, skips itself where there
+    is none.
+
     The folder is written whole or not at all. Files of an earlier export are replaced; a file that
     has the name of a new one and was not written by export_go is an ExportError, and others stay.
     MissingMethodError where an op has no C code, or a type cannot be in Go.
@@ -61,7 +69,7 @@ def export_go(
         go_names.module(module)
     package = go_names.package(package, target)
     go_names.exported(name)
-    made = source(graph, example)
+    made = source(graph, example, None if device is None else device_name(device))
     if training is None or training is False:
         written = _package(made, package, name)
     else:
@@ -90,7 +98,10 @@ def _package(made: Source, package: str, name: str) -> Package:
     )
     found = weights.collect(c.constants, made.weights)
     weights.alias(found, made.weights)
-    found += [weights.Weight(n, made.values[n]) for n in made.state]
+    found += [
+        weights.Weight(n, made.values[n], device=made.device or weights.device_of(v.type))
+        for n, v in made.state.items()
+    ]
     data = weights.contents({w.name: w.tensor for w in found}) if found else b""
     embedded = bool(found) and not made.state and weights.is_small(found)
     function = GoFunction(
@@ -119,6 +130,8 @@ def _files(
     package: Package, made: Source, example: Sequence[Any] | None, with_golden: bool
 ) -> dict[str, str | bytes]:
     package.check()
+    types = [v.type for f in package.functions for v in [*f.c.inputs, *f.c.outputs]]
+    package.device = next(filter(None, map(weights.device_of, types)), None)
     files: dict[str, str | bytes] = {}
     texts = []
     for f in package.functions:

@@ -14,7 +14,7 @@ from .abi import ABI
 from .c_file import PackageFunction
 from .crossing import go_type, structs
 from .folder import GENERATED
-from .weights import WEIGHTS, Weight
+from .weights import WEIGHTS, Weight, go_device
 
 OWN = (
     *("Load", "Net", "Close", "Save", "Weights", "SetWeights"),
@@ -95,6 +95,7 @@ class Package:
     digest: str  # of the weights' file
     embedded: bool = False  # the weights are in the program
     data: bytes = b""  # then: the file
+    device: str | None = None  # where the functions compute; None: on the CPU
     # For a package that trains: the golden values of some steps, from those of the first function.
     train: Callable[[list[Any], list[Any]], dict[str, Any]] | None = None
 
@@ -433,13 +434,19 @@ def doc_file(package: Package) -> str:
     return f"{GENERATED}\n{_comment(chr(10).join(text))}\npackage {package.name}\n"
 
 
+def _load_golden(package: Package) -> str:
+    if package.device is None:
+        return f'golden := graphtest.Load(t, "{golden.FILE}")'
+    return f'golden := graphtest.LoadOn(t, "{golden.FILE}", {go_device(package.device)})'
+
+
 def test_file(package: Package, written: Sequence[str | int]) -> str:
     """golden_test.go: the first function against the golden values. `written` are the weights, by
     name, and the inputs, by number, that a call writes into."""
     f = package.functions[0]
     crossings = f.takes
     reads = [golden.read(f"in.{i}", c) for i, c in enumerate(crossings)]
-    lines = [f'golden := graphtest.Load(t, "{golden.FILE}")']
+    lines = [_load_golden(package)]
     target = f"{f.name}({', '.join(reads)})"
     if package.loaded:
         lines += [
@@ -476,7 +483,7 @@ def _training_test(package: Package) -> str:
     losses = ", ".join(go_names.quoted(f"train.loss.{i}") for i in range(golden.STEPS))
     reads = [golden.read(f"train.in.{i}", c) for i, c in enumerate(f.takes)]
     lines = [
-        f'golden := graphtest.Load(t, "{golden.FILE}")',
+        _load_golden(package),
         'net, err := Load(".")',
         "if err != nil {",
         "\tt.Fatal(err)",

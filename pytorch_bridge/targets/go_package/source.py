@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...compiled import CompiledFunction, function, prepared
@@ -11,6 +11,7 @@ from ...errors import BridgeTypeError, BridgeValueError
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
 from ...rewrite import PASSES
+from ...rewrite.devices import located
 from . import outputs as results
 from .outputs import Tree
 
@@ -30,11 +31,15 @@ class Source:
     hidden: list[Variable] = field(default_factory=list)  # what `written` becomes
     written: list[str | int] = field(default_factory=list)  # names of state, numbers of inputs
     example: Sequence[Any] | None = None
+    changed: list[Variable] | None = None  # the inputs that may be, where `written` does not say
     made: FunctionGraph | None = None  # where it has been compiled already
     call: Callable[..., list[Any]] | None = None
+    device: str | None = None  # where the package computes; None: where the graph does
 
     @property
     def mutable(self) -> list[Variable]:
+        if self.changed is not None:
+            return self.changed
         return [self.state[w] if isinstance(w, str) else self.inputs[w] for w in self.written]
 
     def fgraph(self) -> FunctionGraph:
@@ -42,9 +47,27 @@ class Source:
         if self.made is not None:
             return self.made
         ins = [*self.inputs, *self.state.values()]
+        outs = [*self.outputs, *self.hidden]
         # What is made of weights is not made in advance: each weight can be set.
         passes = [p for p in PASSES if p != "fold"] if self.weights else True
-        return prepared(ins, [*self.outputs, *self.hidden], self.mutable, passes)
+        return self.prepared(ins, outs, self.mutable, passes)
+
+    def prepared(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        mutable: Sequence[Variable],
+        passes: bool | list[str] = True,
+    ) -> FunctionGraph:
+        """A graph as it is compiled, on the device."""
+        if self.device is None:
+            return prepared(inputs, outputs, mutable, passes)
+        if passes is True:
+            # A constant is folded on the processor, which is not what the device computes.
+            passes = [p for p in PASSES if p != "fold"]
+        ins, outs = located(inputs, outputs, self.device)
+        became = dict(zip(inputs, ins, strict=True))
+        return prepared(ins, outs, [became[v] for v in mutable], passes)
 
     def run(self, *values: Any) -> list[Any]:
         """What Python computes for these inputs: the outputs, and what has been written."""
@@ -60,8 +83,17 @@ class Source:
         return list(compiled(*values, *state))
 
 
-def source(graph: Any, example: Sequence[Any] | None) -> Source:
+def source(graph: Any, example: Sequence[Any] | None, device: str | None = None) -> Source:
     """The form of what export_go was given. BridgeTypeError for what it does not take."""
+    made = _source(graph, example)
+    if device is not None:
+        made.device = device
+        if made.made is not None:  # what it was compiled for is the processor
+            made = replace(made, made=None)
+    return made
+
+
+def _source(graph: Any, example: Sequence[Any] | None) -> Source:
     from ...extending.jitted import Jit
     from ...model import CompiledModel, Model
 
@@ -114,7 +146,14 @@ def _compiled(f: CompiledFunction) -> Source:
 
     # The graph that it was compiled from: rewritten, with what it may change.
     return Source(
-        title, list(f.inputs), list(f.outputs), tree, _names(f.inputs), made=f.fgraph, call=call
+        title,
+        list(f.inputs),
+        list(f.outputs),
+        tree,
+        _names(f.inputs),
+        changed=[v for v in f.inputs if v in f.mutable],
+        made=f.fgraph,
+        call=call,
     )
 
 

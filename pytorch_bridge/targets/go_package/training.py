@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...compiled import prepared
 from ...errors import BridgeTypeError, BridgeValueError
 from ...graph.basic import Variable
 from ...model import CompiledModel, Model
@@ -47,7 +46,7 @@ def trained_package(
     }
     forward, forward_names = _forward(model, made, package, name, table)
     c = PackageFunction(
-        prepared(step.arguments, [step.loss, *step.written], list(step.tensors.values())),
+        made.prepared(step.arguments, [step.loss, *step.written], list(step.tensors.values())),
         f"{package}_{STEP}",
         n_state=len(step.tensors),
         n_hidden=len(step.written),
@@ -55,6 +54,8 @@ def trained_package(
     constants = weights.collect(c.constants, {}, list(table))
     table |= {w.name: w for w in constants}
     states = [weights.Weight(n, _like(v), zero=True) for n, v in step.state.items()]
+    for weight in [*table.values(), *states]:
+        weight.device = weight.device or made.device
     number = {n: i for i, n in enumerate([*table, *step.state])}
     functions = [
         GoFunction(
@@ -111,7 +112,7 @@ def _forward(
         if n not in table:
             value = made.values.get(n)
             table[n] = weights.Weight(n, model.weights[n].data if value is None else value)
-    fgraph = prepared([*made.inputs, *state.values()], results, made.mutable)
+    fgraph = made.prepared([*made.inputs, *state.values()], results, made.mutable)
     c = PackageFunction(fgraph, f"{package}_{name}", n_state=len(state), n_hidden=len(made.hidden))
     constants = weights.collect(c.constants, {}, list(table))
     table |= {w.name: w for w in constants}

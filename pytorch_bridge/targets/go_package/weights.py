@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BridgeTypeError, BridgeValueError
 from ...graph.basic import Constant
-from ...types.enums import dtype_name
+from ...types import TensorType, Type
+from ...types.enums import DEVICES, device_parts, dtype_name
 from . import go_names
 from .folder import MARK
 
@@ -31,6 +32,7 @@ class Weight:
     tensor: torch.Tensor
     named: bool = True  # in Python
     zero: bool = False  # it begins as zeros
+    device: str | None = None  # where the package needs it; None: on the CPU
     aliases: list[str] = field(default_factory=list)  # further names in Python
 
     @property
@@ -50,6 +52,8 @@ class Weight:
         if self.aliases:
             fields.append(f"Aliases: []string{{{', '.join(map(go_names.quoted, self.aliases))}}}")
         fields += ["Zero: true"] if self.zero else [] if self.named else ["Constant: true"]
+        if self.device is not None:
+            fields.append(f"Device: {go_device(self.device)}")
         return f"{{{', '.join(fields)}}}"
 
 
@@ -67,6 +71,19 @@ def go_dtype(dtype: Any) -> str:
     return special.get(name, name[:1].upper() + name[1:])
 
 
+def go_device(device: str) -> str:
+    """The Go expression for a device."""
+    kind, index = device_parts(device)
+    if kind == "cuda":
+        return f"gotorch.CUDA({index})"
+    return f"gotorch.NewDevice({DEVICES[kind]}, {index})"
+
+
+def device_of(t: Type) -> str | None:
+    """Where a package needs a tensor of a type; None for the CPU."""
+    return t.device if isinstance(t, TensorType) and t.device != "cpu" else None
+
+
 def collect(
     constants: Sequence[Constant], named: Mapping[str, Constant], taken: Sequence[str] = ()
 ) -> list[Weight]:
@@ -81,10 +98,10 @@ def collect(
     free = 0
     for constant in constants:
         t = constant.data
-        if t.is_sparse or t.is_quantized or t.device.type != "cpu" or t.is_nested:
+        if t.is_sparse or t.is_quantized or t.device.type == "meta" or t.is_nested:
             raise BridgeTypeError(
                 f"export_go: the constant {constant} is a {t.layout} tensor on {t.device}: only "
-                "dense CPU tensors can be in a Go package"
+                "dense tensors with values can be in a Go package"
             )
         name = names.get(id(t)) or storages.get(_place(t)) or ""
         in_python = bool(name) and name not in used
@@ -95,7 +112,8 @@ def collect(
         if "\0" in name:
             raise BridgeValueError(f"export_go: the weight {name!r} has a NUL byte in its name")
         used.add(name)
-        found.append(Weight(name, t.detach(), in_python))
+        device = device_of(constant.type)
+        found.append(Weight(name, t.detach(), in_python, device=device))
     return found
 
 
@@ -124,7 +142,9 @@ def contents(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = 
     """A safetensors file. Tensors that share memory are written once each."""
     from safetensors.torch import save
 
-    plain = {n: t.detach().resolve_conj().resolve_neg().contiguous() for n, t in tensors.items()}
+    plain = {
+        n: t.detach().resolve_conj().resolve_neg().contiguous().cpu() for n, t in tensors.items()
+    }
     pointers: set[int] = set()
     for n, t in plain.items():
         if t.data_ptr() in pointers or t.untyped_storage().nbytes() != t.nbytes:
