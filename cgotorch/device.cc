@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstring>
 #include <memory>
 
 #include "internal.h"
@@ -94,6 +95,10 @@ const char *GetAccelerator(int32_t *type) {
                      backend(*found).deviceCount() > 0;
     *type = any ? static_cast<int32_t>(*found) : -1;
   });
+}
+
+const char *GetDeviceTypeName(int32_t type, const char **name) {
+  return guard([&] { *name = strdup(c10::DeviceTypeName(device_type(type), true).c_str()); });
 }
 
 const char *GetDeviceCount(int32_t type, int64_t *n) {

@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "ab0c72561dc874c0"
+#define CGOTORCH_API_HASH "7c55c3024fd65222"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

@@ -58,11 +58,12 @@ func NewDevice(t DeviceType, index int) Device {
 	return (Device(t)+1)<<16 | Device(index+1)
 }
 
-// ParseDevice returns the device of a name as PyTorch writes it: "cpu", "cuda" or "cuda:1".
+// ParseDevice returns the device of a name as PyTorch writes it: "cpu", "cuda" or "cuda:1". A backend of
+// another project goes by the name that its library has given itself, when it is loaded.
 func ParseDevice(name string) (Device, error) {
 	kind, index, indexed := strings.Cut(name, ":")
 	for t, n := range deviceTypes {
-		if n != kind {
+		if n != kind && (DeviceType(t) != DeviceTypePrivateUse1 || kind != privateBackend()) {
 			continue
 		}
 		if !indexed {
@@ -102,7 +103,18 @@ func (t DeviceType) String() string {
 	if t < 0 || int(t) >= len(deviceTypes) {
 		return "none"
 	}
+	if t == DeviceTypePrivateUse1 {
+		return privateBackend()
+	}
 	return deviceTypes[t]
+}
+
+// privateBackend is what a backend of another project calls itself, "privateuseone" where there is none.
+func privateBackend() string {
+	var name *C.char
+	check("DeviceType", C.GetDeviceTypeName(C.int32_t(DeviceTypePrivateUse1), &name))
+	defer C.FreeString(name)
+	return C.GoString(name)
 }
 
 func (d Device) required(op opID, arg string) int64 { return requiredEnum(d, op, arg) }

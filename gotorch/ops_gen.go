@@ -4,7 +4,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "ab0c72561dc874c0"
+const apiHash = "7c55c3024fd65222"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

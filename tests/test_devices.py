@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,43 @@ def test_what_cannot_be_on_a_device_is_refused(tmp_path):
     with pytest.raises(MissingMethodError, match=r"Mine.* has C code of its own"):
         export_go((x, Mine()(x)), tmp_path / "a", device="cuda")
     assert not (tmp_path / "a").exists()
+
+
+# Entries of PyTorch's operator database, of each kind: elementwise, in place, views, reductions,
+# several results, lists of tensors, numbers and dtypes, matrices, windows, indices, random numbers.
+ENTRIES = [
+    *("add", "mul", "exp", "where", "clamp", "sum", "var_mean", "max.reduction_with_dim", "sort"),
+    *("cat", "stack", "split", "transpose", "expand", "index_select", "gather", "to", "zeros_like"),
+    *("new_full", "addmm", "nn.functional.linear", "nn.functional.conv2d", "softmax", "nonzero"),
+    *("nn.functional.max_pool2d", "nn.functional.layer_norm", "linalg.qr", "cumsum", "tril"),
+]
+
+
+DTYPES = ("float32", "float64", "int64", "bool")
+
+
+def conformance(*arguments: str) -> dict:
+    """What the conformance suite finds on a device, in a process of its own."""
+    command = [sys.executable, "-m", "pytorch_bridge.testing.conformance", "--slice", "--json"]
+    done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_conformance_on_the_standin(standin):
+    device = ["--device", "privateuseone:0", "--load", str(standin)]
+    # Its copies know no conjugate tensors.
+    dtypes = [word for name in DTYPES for word in ("--dtype", name)]
+    found = conformance(*device, *dtypes, "--exact", *ENTRIES)
+    assert found["problems"] == []
+    assert found["leaked"] == 0
+    assert found["passed"] > 1000
+
+
+def test_conformance_on_cuda(library):
+    if not os.environ.get("GOTORCH_TEST_CUDA"):
+        pytest.skip("make test-cuda runs it")
+    found = conformance("--device", "cuda:0")
+    assert found["problems"] == []
+    assert found["leaked"] == 0
+    assert found["passed"] > 20_000

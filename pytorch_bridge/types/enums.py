@@ -100,9 +100,18 @@ def dtype_name(dtype: Any) -> DType:
     return _DTYPES[name]
 
 
+def _private_backend() -> str:
+    """What a backend of another project calls itself."""
+    import torch
+
+    return torch._C._get_privateuse1_backend_name()
+
+
 def device_parts(device: Any) -> tuple[str, int]:
     """("cuda", 1) of "cuda:1"; -1 where no index is named. ValueError for what is no device."""
     kind, colon, index = str(device).partition(":")
+    if kind not in DEVICES and kind == _private_backend():
+        kind = "privateuseone"
     if kind not in DEVICES or (colon and not index.isdigit()):
         raise ValueError(f"{device!r} is no device; devices are cpu, cuda, cuda:1 and so on")
     return kind, int(index) if index else -1

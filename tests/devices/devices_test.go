@@ -105,6 +105,23 @@ func kindOf(err error) (kind gotorch.ErrorKind) {
 	return kind
 }
 
+// A backend of another project goes by the name that it gives itself.
+func TestNames(t *testing.T) {
+	name := under.device.String()
+	if d, err := gotorch.ParseDevice(name); err != nil || d != under.device {
+		t.Errorf("%s is read as %v, %v", name, d, err)
+	}
+	if under.device.Type() != gotorch.DeviceTypePrivateUse1 {
+		return
+	}
+	if name != "standin:0" {
+		t.Errorf("the stand-in is called %s", name)
+	}
+	if d, err := gotorch.ParseDevice("privateuseone:1"); err != nil || d.String() != "standin:1" {
+		t.Errorf("privateuseone:1 is %v, %v", d, err)
+	}
+}
+
 func TestPlacement(t *testing.T) {
 	x := onDevice(1, -2, 3, -4)
 	if x.Device() != under.device {

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import types
 from pathlib import Path
 
 import torch
@@ -31,11 +32,23 @@ def main() -> int:
     parser.add_argument("--slice", action="store_true", help="only what `make test` runs")
     parser.add_argument("--by-hand", action="store_true")
     parser.add_argument("--errors", action="store_true")
+    parser.add_argument("--device", default="cpu", help="where the samples are, as cuda")
+    parser.add_argument("--load", help="a library of operators, such as that of a device")
+    parser.add_argument("--dtype", action="append", help="only this one, as float32; or these")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--exact", action="store_true", help="the words are whole names")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    suite = Suite(Harness(asked.library), full=not asked.slice)
+    if asked.load:
+        torch.ops.load_library(asked.load)
+        backend = torch._C._get_privateuse1_backend_name()
+        if not hasattr(torch, backend):  # Python asks it for what is made late: nothing here
+            module = types.ModuleType(f"torch.{backend}")
+            module.__dict__.update(_is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None)
+            torch._register_device_module(backend, module)
+    suite = Suite(Harness(asked.library), full=not asked.slice, device=asked.device)
+    if asked.dtype:
+        suite.dtypes = [getattr(torch, name) for name in asked.dtype]
     before = suite.harness.collect()
     problems = []
     for name in asked.words if asked.exact else names(asked.words):

@@ -215,7 +215,7 @@ class Copier:
             return s.clone()
         found = self.storages.get(s._cdata)
         if found is None:
-            found = self.storages[s._cdata] = s.clone()
+            found = self.storages[s._cdata] = _cloned(s)
             self.kept.append(s)
         return found
 
@@ -254,6 +254,14 @@ class Copier:
         if t.is_neg():
             torch._C._set_neg(copy, True)
         return copy
+
+
+def _cloned(s: torch.UntypedStorage) -> torch.UntypedStorage:
+    if s.device.type == "cpu":
+        return s.clone()
+    # By a tensor of its bytes: not every backend can copy storages.
+    bytes_of = torch.empty(0, dtype=torch.uint8, device=s.device)
+    return bytes_of.set_(s, 0, (s.nbytes(),), (1,)).clone().untyped_storage()
 
 
 def tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:

@@ -216,12 +216,14 @@ def signature(case: Case) -> tuple:
     return (case.operator.name, *(of(v) if v is not absent else absent for v in case.values))
 
 
-def sample_inputs(entry: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
+def sample_inputs(
+    entry: Any, dtype: torch.dtype, requires_grad: bool, device: str = "cpu"
+) -> Iterator[Any]:
     """The samples of an entry, in the database's order, always with the same numbers."""
     torch.default_generator.manual_seed(0)
     random.seed(0)
     numpy.random.seed(0)
-    yield from entry.sample_inputs("cpu", dtype, requires_grad)
+    yield from entry.sample_inputs(device, dtype, requires_grad)
 
 
 def supports_gradient(entry: Any, dtype: torch.dtype) -> bool:
@@ -264,7 +266,8 @@ def _changed(sample: Any, change: Callable[[Any], Any]) -> Any:
 class Sampler:
     """Makes the cases of an entry's samples."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
         self.seen: set[tuple] = set()
         self.unfit: dict[str, int] = {}
         self.samples: Counter[str] = Counter()  # by what they call
@@ -279,7 +282,7 @@ class Sampler:
         others once for each signature."""
         gradient = supports_gradient(entry, dtype)
         name = full_name(entry)
-        for i, sample in enumerate(sample_inputs(entry, dtype, gradient)):
+        for i, sample in enumerate(sample_inputs(entry, dtype, gradient, self.device)):
             if not wanted(i):
                 continue
             origin = f"{name} {str(dtype).removeprefix('torch.')} #{i}"

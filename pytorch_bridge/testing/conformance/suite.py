@@ -34,10 +34,12 @@ class Tally:
 class Suite:
     """Everything that is run with one harness, and what came of it."""
 
-    def __init__(self, harness: Harness, full: bool = True) -> None:
+    def __init__(self, harness: Harness, full: bool = True, device: str = "cpu") -> None:
         self.harness = harness
+        self.device = device  # where the samples of PyTorch's database are made
+        self.dtypes = list(DTYPES)
         self.checker = Checker(harness)
-        self.sampler = Sampler()
+        self.sampler = Sampler(device)
         self.full = full
         self.tallies: dict[str, Tally] = defaultdict(Tally)
         self.stood_in: set[str] = set()  # functions that only a stand-in computed
@@ -90,8 +92,8 @@ class Suite:
             self.not_applicable[reasons.ENTRIES[name]] += 1
             return []
         problems = []
-        for dtype in DTYPES:
-            if not entry.supports_dtype(dtype, "cpu"):
+        for dtype in self.dtypes:
+            if not entry.supports_dtype(dtype, torch.device(self.device).type):
                 continue
             if not self.full and not _in_slice(name, dtype):
                 continue
