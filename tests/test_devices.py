@@ -203,3 +203,24 @@ def test_conformance_on_cuda(library):
     assert found["problems"] == []
     assert found["leaked"] == 0
     assert found["passed"] > 20_000
+
+
+def test_aoti_on_cuda(library, tmp_path):
+    if not os.environ.get("GOTORCH_TEST_CUDA"):
+        pytest.skip("make test-cuda runs it")
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).cuda().eval()
+    x = torch.randn(4, 6, device="cuda")
+    batch = {0: torch.export.Dim("batch", min=2)}
+    with torch.no_grad():
+        program = torch.export.export(model, (x,), dynamic_shapes=(batch,))
+        path = str(tmp_path / "model.pt2")
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+        save_file({"x": x.cpu(), "y": model(x).cpu()}, tmp_path / "values.safetensors")
+    done = run_go(
+        *("test", "-tags", "devices", "-vet=off", "-count=1", "-v", "./tests/devices/aoti"),
+        GOTORCH_TEST_AOTI=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
