@@ -1,4 +1,5 @@
-"""InPlace: a pointwise native function whose result is made in the memory of its first argument.
+"""InPlace: a native function whose result is made in the memory of its first argument: a pointwise
+one, or one that copies that argument and then writes some elements of the copy.
 
 Nothing tells it from the function itself: the dtype, the sizes and the strides of the result are
 those that it would have otherwise, or else it *is* computed otherwise. That is decided by each
@@ -24,9 +25,10 @@ from .op import CallsTorch, Storage
 @cache
 def writing_form(function: NativeFunction) -> NativeFunction | None:
     """The overload that writes into its argument self and is the same function otherwise:
-    `add_.Tensor` for `add.Tensor`. None where there is none, and for what is not pointwise."""
+    `add_.Tensor` for `add.Tensor`. None where there is none, and for what is neither pointwise nor
+    writes into a copy."""
     base, dot, overload = function.name.partition(".")
-    if not function.pointwise or len(function.results) != 1:
+    if not (function.pointwise or writes_into_a_copy(function)) or len(function.results) != 1:
         return None
     if corrected("own_layout", function.name):
         return None
@@ -43,6 +45,12 @@ def writing_form(function: NativeFunction) -> NativeFunction | None:
     return found if same and len(g.returns) == 1 else None
 
 
+def writes_into_a_copy(function: NativeFunction) -> bool:
+    """Whether a function copies its first argument and then writes into the copy, which is
+    row-major where the argument is."""
+    return corrected("copying", function.name) is not None
+
+
 class InPlace(CallsTorch):
     """The node of a NativeOp, which `writing_form` has a form of, with the result in the memory of
     `self` where that makes no difference. The input is destroyed in either case.
@@ -51,7 +59,6 @@ class InPlace(CallsTorch):
     """
 
     __props__ = ("op",)
-    destroys_what_it_reads = True  # `x.mul_(x)` is PyTorch's to allow
     only_calls = True
 
     def __init__(self, op: NativeOp) -> None:
@@ -63,6 +70,8 @@ class InPlace(CallsTorch):
         types = [TensorType()] * op.n_inputs
         self.writing = native_op(form, op.arguments, types)
         self.destroy_map = {0: [self.place]}
+        self.copying = writes_into_a_copy(op.native)
+        self.destroys_what_it_reads = not self.copying  # `x.mul_(x)` is PyTorch's to allow
 
     def __str__(self) -> str:
         return f"{self.op}[in place]"
@@ -112,30 +121,36 @@ class InPlace(CallsTorch):
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
     ) -> None:
         x = inputs[self.place]
-        op = self.writing if makes_no_difference(x, self._others(inputs, node)) else self.op
-        output_storage[0][0] = op.call(inputs)
+        if self.copying:
+            here = x.is_contiguous() and makes_no_difference(x, [])
+        else:
+            here = makes_no_difference(x, self._others(inputs, node))
+        output_storage[0][0] = (self.writing if here else self.op).call(inputs)
 
     # In C
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
         code = self.op.c_code(node, name, inputs, outputs, sub)
+        x = inputs[self.place]
         others = [
             c
             for i, (v, c) in enumerate(zip(node.inputs, inputs, strict=True))
             if i != self.place and isinstance(v.type, TensorArg)
         ]
-        array = ", ".join(others) or "NULL"
-        lines = [
-            f"const Tensor others[] = {{{array}}};",
-            f"const int in_place = pb_in_place({inputs[self.place]}, others, {len(others)});",
-        ]
+        if self.copying:
+            lines = [f"const int in_place = pb_in_place({x}, NULL, 0) && pb_row_major({x});"]
+        else:
+            lines = [
+                f"const Tensor others[] = {{{', '.join(others) or 'NULL'}}};",
+                f"const int in_place = pb_in_place({x}, others, {len(others)});",
+            ]
         one, two = self.writing.c_name, self.op.c_name
         called = re.sub(rf"\b{two}\(", f"(in_place ? {one} : {two})(", code)
         return "\n".join([*lines, called])
 
     def c_support_code(self) -> Sequence[str]:
-        return [_SUPPORT]
+        return [_SUPPORT, _ROW_MAJOR] if self.copying else [_SUPPORT]
 
 
 def rounds_alike(dtype: str | None) -> bool:
@@ -269,5 +284,14 @@ static int pb_in_place(Tensor x, const Tensor *others, int n) {
     }
   }
   return 1;
+}
+"""
+
+_ROW_MAJOR = r"""
+static int pb_row_major(Tensor x) {
+  TensorInfo info;
+  const char *error = GetTensorInfo(x, &info);
+  if (error) FreeString(error);
+  return !error && (info.flags & TensorContiguous);
 }
 """

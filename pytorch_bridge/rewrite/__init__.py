@@ -6,6 +6,7 @@ Each changes nothing that a caller can observe, and is validated or taken back. 
     canonical  what does nothing, or undoes what was done, goes
     copies     copies go that nobody can tell from what they are of
     merge      what is computed twice is computed once
+    writes     what is written into a part of a tensor is written at once
     fuse       elementwise ops that follow each other become one loop
     inplace    results are made in memory that nobody needs any more
 
@@ -29,6 +30,7 @@ PASSES = {
     "canonical": "canonical.canonical",
     "copies": "copies.copies",
     "merge": "merge.merge_apart",
+    "writes": "writes.writes",
     "fuse": "fuse.fuse",
     "inplace": "inplace.inplace",
 }

@@ -1,4 +1,5 @@
-"""In-place: a pointwise function takes the memory of its first argument, when nobody needs it.
+"""In-place: a pointwise function takes the memory of its first argument, when nobody needs it, and
+so does what writes a part of it.
 
 One walk from the inputs to the outputs, in the order in which the graph runs. Where no later node
 reads what a node's first argument lies in, and neither a caller nor a constant has it, the order
@@ -14,6 +15,7 @@ from ..graph.function_graph import FunctionGraph
 from ..ops.elemwise import Elemwise, native_form
 from ..ops.in_place import InPlace, writing_form
 from ..ops.native import NativeOp
+from ..ops.written import Written
 from .sharing import Replace, carefully
 
 
@@ -29,10 +31,10 @@ def _inplace(fgraph: FunctionGraph, replace: Replace) -> int:
     for i, node in enumerate(order):
         form = _form(node)
         if form is None:
-            count += _loop(node, i, known, replace)
+            count += _loop(node, i, known, replace) + _part(node, i, known, replace)
             continue
         op, plain = form
-        if not op.fits(plain) or not known.free(node, op.place, i):
+        if not op.fits(plain) or not known.free(node, op.place, i, op.destroys_what_it_reads):
             continue
         old, new = node.outputs[0], op.of(plain).outputs[0]
         known.was[new] = known.was.get(old, old)
@@ -59,6 +61,19 @@ def _loop(node: Apply, i: int, known: _Known, replace: Replace) -> int:
         if not replace(old, new, "inplace"):
             return 0
     return len(op.inplace)
+
+
+def _part(node: Apply, i: int, known: _Known, replace: Replace) -> int:
+    """Lets a node write a part of a tensor where that is; returns how many."""
+    op = node.op
+    if not isinstance(op, Written) or op.in_place:
+        return 0
+    if not known.free(node, 0, i, twice=False):
+        return 0
+    old = node.outputs[0]
+    made = Apply(Written(op.ops, op.source, True), node.inputs, [old.type.make_variable(old.name)])
+    known.was[made.outputs[0]] = known.was.get(old, old)
+    return replace(old, made.outputs[0], "inplace")
 
 
 def _form(node: Apply) -> tuple[InPlace, Apply] | None:
@@ -93,8 +108,9 @@ class _Known:
     def versions(self, v: Variable) -> frozenset[Version]:
         return self.memory.of(self.was.get(v, v))
 
-    def free(self, node: Apply, place: int, i: int) -> bool:
-        """Whether node i of the order may destroy its input."""
+    def free(self, node: Apply, place: int, i: int, twice: bool = True) -> bool:
+        """Whether node i of the order may destroy its input; with `twice`, also one that it has
+        twice."""
         x = node.inputs[place]
         mine = self.versions(x)
         for version in mine:
@@ -103,5 +119,8 @@ class _Known:
                 return False
             if version in self.memory.destroyers or self.last[version] > i:
                 return False
-        # The same tensor twice is all right, two that overlap are not.
-        return all(v is x or not (self.versions(v) & mine) for v in node.inputs)
+        # Two that overlap are not all right.
+        return all(
+            (v is x and (twice or k == place)) or not (self.versions(v) & mine)
+            for k, v in enumerate(node.inputs)
+        )

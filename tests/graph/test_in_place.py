@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from pytorch_bridge import BridgeError, TensorType, function, ops
-from pytorch_bridge.ops.in_place import InPlace, makes_no_difference, writing_form
-from pytorch_bridge.ops.native import _lines, native
+from pytorch_bridge.ops.in_place import (
+    InPlace,
+    makes_no_difference,
+    writes_into_a_copy,
+    writing_form,
+)
+from pytorch_bridge.ops.native import _lines, corrected, native
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64),
@@ -26,7 +31,8 @@ def functions():
             found = native(name)
         except BridgeError:
             continue
-        if writing_form(found) is not None:
+        # Those that write into a copy take indices.
+        if writing_form(found) is not None and not writes_into_a_copy(found):
             yield found
 
 
@@ -92,6 +98,60 @@ def test_in_place_is_the_same_to_the_last_bit():
                     differ.append((f.name, dtype, shape, layout))
     assert not differ
     assert compared > 1000
+
+
+# What each of them is called with: three of five rows, one of them twice.
+ROWS = torch.tensor([3, 1, 3])
+EVERYWHERE = ROWS[:, None].expand(3, 13).contiguous()
+COPYING = {
+    "index_put": lambda x: [x, [ROWS], x[:3] * 2, True],
+    "index_fill.int_Scalar": lambda x: [x, 0, ROWS, 1],
+    "index_fill.int_Tensor": lambda x: [x, 0, ROWS, x[0, 0].clone()],
+    "index_copy": lambda x: [x, 0, ROWS[:2], x[:2] * 2],
+    "index_add": lambda x: [x, 0, ROWS, x[:3] * 2],
+    "index_reduce": lambda x: [x, 0, ROWS, x[:3] * 2, "prod"],
+    "put": lambda x: [x, ROWS, x[0, :3] * 2, True],
+    "scatter.src": lambda x: [x, 0, EVERYWHERE[:2], x[:3] * 2],
+    "scatter.value": lambda x: [x, 0, EVERYWHERE, 1],
+    "scatter.reduce": lambda x: [x, 0, EVERYWHERE, x[:3] * 2, {"reduce": "add"}],
+    "scatter.value_reduce": lambda x: [x, 0, EVERYWHERE, 2, {"reduce": "multiply"}],
+    "scatter_add": lambda x: [x, 0, EVERYWHERE, x[:3] * 2],
+    "scatter_reduce.two": lambda x: [x, 0, EVERYWHERE, x[:3] * 2, "mean"],
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n in _lines() if corrected("copying", n) and "out" not in native(n).function.tags],
+)
+def test_what_writes_into_a_copy_is_the_same_in_place(name):
+    function = native(name)
+    if "Dimname" in function.function.schema:
+        pytest.skip("named tensors have no types")
+    GENERATOR.manual_seed(2)
+    kept = 0
+    for dtype in DTYPES:
+        x = numbers((5, 13), dtype)
+        try:
+            values = COPYING[name](x)
+            named = values.pop() if isinstance(values[-1], dict) else {}
+            function.torch_op(*values, **named)
+        except (RuntimeError, NotImplementedError):
+            continue  # no kernel for this dtype
+        for mine in (x, x.t().contiguous().t(), torch.stack([x, x], -1)[..., 0]):
+            node = function.apply(function.bind([mine, *values[1:]], named))
+            op = InPlace(node.op)
+            if not op.fits(node):
+                continue
+            expected = node.op.call([v.data for v in node.inputs])
+            own = torch.empty_strided(mine.shape, mine.stride(), dtype=dtype).copy_(mine)
+            cell = [[None]]
+            op.perform(op.of(node), [own, *(v.data for v in node.inputs[1:])], cell)
+            assert cell[0][0].stride() == expected.stride()
+            assert torch.equal(bits(cell[0][0]), bits(expected))
+            assert (cell[0][0] is own) == (own.stride() == (13, 1))
+            kept += cell[0][0] is own
+    assert kept > 3
 
 
 @pytest.mark.parametrize("name", ["div", "mul", "addcmul"])

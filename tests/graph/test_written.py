@@ -1,0 +1,244 @@
+"""What is written into a part of a tensor is written at once, and where the tensor is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import written_parts
+
+import pytorch_bridge as pb
+from pytorch_bridge import TensorType, function, ops, schema_type
+from pytorch_bridge.errors import BridgeTypeError
+from pytorch_bridge.ops.native import constant
+from pytorch_bridge.ops.written import Written, can_be_written
+
+PARTS = 10
+COUNT = 200  # in Python, and a few of them compiled
+
+
+def f32(*sizes, name=None):
+    return TensorType("float32", sizes)(name)
+
+
+def written(f):
+    """The writes of a compiled graph: whether each is in place."""
+    return [n.op.in_place for n in f.fgraph.toposort() if isinstance(n.op, Written)]
+
+
+def names(f):
+    ops = [n.op for n in f.fgraph.toposort()]
+    return ["Written" if isinstance(op, Written) else str(op).partition("{")[0] for op in ops]
+
+
+def same(f, plain, *args):
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    given = list(map(written_parts.facts, tensors))
+    got, want = f(*args), plain(*args)
+    got, want = (r if isinstance(r, list) else [r] for r in (got, want))
+    assert list(map(written_parts.facts, got)) == list(map(written_parts.facts, want))
+    assert list(map(written_parts.facts, tensors)) == given
+
+
+def both(inputs, outputs, *args, mode="py"):
+    """The function, once its results have been compared with those without rewrites."""
+    f = function(inputs, outputs, mode=mode)
+    same(f, function(inputs, outputs, "py", rewrite=False), *args)
+    return f
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_writes_are_what_eager_says(part):
+    writes = here = 0
+    for seed in range(part, COUNT, PARTS):
+        n, m = written_parts.check(seed)
+        writes, here = writes + n, here + m
+    written_parts.check(part, "c")
+    assert 0 < here < writes
+
+
+class Pooled(torch.nn.Module):
+    """What MViT does: the rows behind the first get what belongs to their place."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(6, 6)
+        self.place = torch.nn.Parameter(torch.randn(1, 1, 4, 4))
+
+    def forward(self, x):
+        q, k, v = (self.project(x) * n for n in (1, 2, 3))
+        attention = q @ k.transpose(-1, -2)
+        attention[:, :, 1:, 1:] += self.place
+        out = attention.softmax(-1) @ v
+        out[:, :, 1:] += q[:, :, 1:]
+        return out
+
+
+def test_a_residual_of_a_part_is_added_where_it_is():
+    module, rows = Pooled(), torch.export.Dim("rows", min=2, max=64)
+    example = torch.randn(3, 2, 5, 6)
+    program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
+    compiled = pb.from_exported(program).compile()
+    f = compiled.function
+    # Two for the ten functions that copy: one for each view, and for what Python assigns back.
+    assert written(f) == [True, True]
+    assert not {"slice_scatter", "copy", "add.Tensor"}.intersection(names(f))
+    with torch.no_grad():
+        for n in (3, 2, 7):
+            x = torch.randn(n, 2, 5, 6)
+            assert torch.equal(compiled(x), program.module()(x))
+
+
+def test_what_somebody_reads_later_is_copied_once():
+    x, y = f32(4, 5, name="x"), f32(3, 2, name="y")
+    a = ops.exp(x)
+    part = a[1:][:, 1:3]
+    new = ops.slice_scatter(a, ops.slice_scatter(a[1:], ops.add(part, y), 1, 1, 3), 0, 1, 2**63 - 1)
+    args = torch.randn(4, 5), torch.randn(3, 2)
+    for outputs, places in (
+        ([new], [True]),
+        ([new, a], [False]),
+        ([new, a[0]], [False]),
+        ([a.sum(), new], [True]),
+        ([new, (a * new).sum()], [False]),
+    ):
+        assert written(both([x, y], outputs, *args)) == places
+
+
+def test_inputs_constants_and_what_overlaps_are_copied():
+    x, y = f32(3, 4, name="x"), f32(2, 4, name="y")
+    value = torch.randn(3, 4)
+    args = value, torch.randn(2, 4)
+    for base in (x, ops.transpose(ops.transpose(x, 0, 1), 0, 1), constant(value), x[:, :]):
+        assert written(both([x, y], ops.slice_scatter(base, y, 0, 1, 3), *args)) == [False]
+    # Elements of one row stand for all three; that is seen when there are values.
+    rows = ops.expand(ops.exp(x)[:1], [3, 4])
+    for mode in ("py", "c"):
+        f = both([x, y], ops.slice_scatter(rows, y, 0, 1, 3), *args, mode=mode)
+        assert written(f) == [True]
+    assert not can_be_written(torch.randn(1, 4).expand(3, 4))
+    assert can_be_written(torch.randn(1, 4).expand(1, 4))
+    # What is written lies in what it is written into.
+    own = ops.exp(x)
+    assert written(both([x, y], ops.slice_scatter(own, own[:2], 0, 1, 3), *args)) == [False]
+    whole = ops.slice_scatter(own, own, 0, 0, 3)
+    assert written(both([x, y], [whole], *args)) == []
+
+
+def test_what_depends_on_its_place_is_computed_as_it_was():
+    """exp of a vector's worth of elements is another kernel than that of one, and rounds otherwise."""
+    x = f32(None, 40, name="x")
+    a = x * 2
+    for name, inside in (("exp", False), ("tanh", False), ("neg", True), ("relu", True)):
+        new = ops.slice_scatter(a, getattr(ops, name)(a[:, 1:38]), 1, 1, 38)
+        f = both([x], new, torch.randn(7, 40))
+        assert written(f) == [True]
+        assert len(names(f)) == (2 if inside else 4)
+    narrow = TensorType("float16", (3, 40))("x")
+    b = narrow * 2
+    new = ops.slice_scatter(b, ops.add(b[:, 1:], b[:, :39]), 1, 1, 40)
+    assert "add.Tensor" in names(both([narrow], new, torch.randn(3, 40).half()))
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    x, y = f32(None, None, name="x"), f32(None, None, name="y")
+    new = ops.slice_scatter(ops.exp(x), y, 0, 1, 2**63 - 1)
+    for mode in ("py", "c"):
+        f = function([x, y], new, mode)
+        assert written(f) == [True]
+        assert f(torch.zeros(3, 2), torch.zeros(2, 2)).sum() == 2
+        # One row would do for copy_, which repeats it.
+        for sizes in ((1, 2), (3, 2), (2, 1)):
+            with pytest.raises(RuntimeError, match=r"\[2, 2\]"):
+                f(torch.zeros(3, 2), torch.zeros(*sizes))
+    with pytest.raises(BridgeTypeError, match="no form that writes"):
+        Written([], ops.cumsum(x, 0).owner.op)
+
+
+def test_where_is_known_when_there_are_values():
+    x, y, at = f32(5, None, name="x"), f32(1, None, name="y"), schema_type("int")("at")
+    a = ops.exp(x)
+    added = ops.add(ops.slice(a, 0, at, 5), y)
+    new = ops.slice_scatter(a, added, 0, at, 5)
+    f = function([x, y, at], new)
+    assert written(f) == [True]
+    assert len(names(f)) == 2  # the sum is made in the part
+    plain = function([x, y, at], new, "py", rewrite=False)
+    for start in (0, 2, 5, -1):
+        same(f, plain, torch.randn(5, 3), torch.randn(1, 3), start)
+    # Another place is another part.
+    other = ops.slice_scatter(a, ops.add(ops.slice(a, 0, at, 5), y), 0, 0, 1)
+    assert len(names(function([x, y, at], other))) == 4
+
+
+def test_another_part_of_the_same_size_is_another():
+    x = f32(3, 3, name="x")
+    a = ops.exp(x)
+    value = torch.randn(3, 3)
+    for scatter, view, here, there in (
+        ("slice_scatter", "slice", (0, 1, 3), (0, 0, 2)),
+        ("slice_scatter", "slice", (0, 1, 2), (0, 1, 3, 2)),
+        ("select_scatter", "select", (0, 1), (1, 1)),
+        ("diagonal_scatter", "diagonal", (0, 0, 1), (0, 1, 0)),
+        ("as_strided_scatter", "as_strided", ([2], [2], 0), ([2], [2], 1)),
+    ):
+        for told in (here, there):
+            part = getattr(ops, view)(a, *told)
+            for source in (part * 2, part, ops.copy(part, part)):
+                if part.type.shape == getattr(ops, view)(a, *here).type.shape:
+                    new = getattr(ops, scatter)(a, source, *here)
+                    f = both([x], new, value)
+                    if told == here:
+                        assert len(names(f)) <= 2
+    inner = ops.slice_scatter(a[1:], ops.neg(a[1:][:, 1:]), 1, 1, 3)
+    both([x], ops.slice_scatter(a, inner, 0, 0, 2), value)  # from other rows
+
+
+def test_what_writes_into_a_copy_needs_none():
+    x, y = f32(None, 3, name="x"), f32(2, 3, name="y")
+    rows = constant(torch.tensor([0, 2]))
+    a = ops.exp(x)
+    args = torch.randn(4, 3), torch.randn(2, 3)
+    for new in (
+        ops.index_put(a, [rows], y, True),
+        ops.index_add(a, 0, rows, y),
+        ops.index_copy(a, 0, rows, y),
+        ops.index_fill(a, 0, rows, 2.0),
+        ops.scatter(a, 0, constant(torch.zeros(2, 3, dtype=torch.int64)), y),
+    ):
+        (node,) = [
+            n
+            for n in both([x, y], new, *args, mode="c").fgraph.toposort()
+            if "[in place]" in str(n.op)
+        ]
+        assert node.op.op.name == new.owner.op.name
+        assert "in place" not in str(both([x, y], [new, a], *args).fgraph)
+    # What it writes lies in what it writes into: PyTorch refuses that in place.
+    doubled = ops.index_put(a, [constant(torch.tensor([2, 1, 0, 3]))], a)
+    assert "in place" not in str(both([x], doubled, args[0]).fgraph)
+    # Strides that the copy would not have.
+    for other in (a[:, ::2], ops.transpose(a, 0, 1)):
+        both([x], ops.index_fill(other, 0, constant(torch.tensor([1])), 2.0), args[0])
+
+
+def test_the_gradient_of_what_is_written():
+    x, y = f32(4, 3, name="x"), f32(2, 3, name="y")
+    a = ops.sin(x)
+    new = ops.slice_scatter(a, ops.mul(a[1:3], y), 0, 1, 3)
+    f = function([x, y], new)
+    assert written(f) == [True]
+    mine = [torch.randn(4, 3, requires_grad=True), torch.randn(2, 3, requires_grad=True)]
+    theirs = [t.detach().clone().requires_grad_() for t in mine]
+    f(*mine).pow(2).sum().backward()
+    b = torch.sin(theirs[0])
+    torch.slice_scatter(b, b[1:3] * theirs[1], 0, 1, 3).pow(2).sum().backward()
+    for m, t in zip(mine, theirs, strict=True):
+        assert torch.allclose(m.grad, t.grad)
+    # Of the op itself.
+    (node,) = (n for n in f.fgraph.toposort() if isinstance(n.op, Written))
+    u, v = (t.make_variable() for t in (x.type, y.type))
+    made = Written(node.op.ops, node.op.source)(u, v)
+    grads = function([u, v], [pb.grad(made.sum(), w) for w in (u, v)])
+    u0, v0 = torch.randn(4, 3), torch.randn(2, 3)
+    got = grads(u0, v0)
+    assert torch.equal(got[0][1:3], v0)
+    assert torch.equal(got[1], u0[1:3])
