@@ -22,7 +22,17 @@ from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require, SizeRule
 from .ops.conditions import Condition, parse
 from .ops.library import LibraryOp
-from .ops.native import NativeFunction, constant, find_packet, results_of
+from .ops.native import (
+    IN,
+    NativeFunction,
+    NativeOp,
+    constant,
+    find_packet,
+    native,
+    native_op,
+    results_of,
+)
+from .ops.written import assigns, scattering
 from .types import TensorType
 
 # Higher-order operators that only call their graph; the place of the graph among the arguments.
@@ -74,6 +84,64 @@ def from_exported(program: Any, name: str | None = None) -> Model:
         ) from None
 
 
+# Functions whose result is a view of their first argument for certain, whatever its strides are: of
+# what has been written into that, the same function is the view.
+_VIEWS = frozenset(
+    """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
+    transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view expand movedim.int
+    movedim.intlist swapaxes swapdims numpy_T mT
+    """.split()  # noqa: SIM905
+)
+
+
+def _is_view(v: Variable) -> bool:
+    node = v.owner
+    return node is not None and isinstance(node.op, NativeOp) and node.op.name in _VIEWS
+
+
+# Views that are taken back by the same function again.
+_TURNING = frozenset(["transpose.int", "swapaxes", "swapdims", "t", "numpy_T", "mT"])
+
+
+def _with_part(part: Variable, new: Variable) -> Variable | None:
+    """What a view is of, with `new` in the place of the view; None where no function does that."""
+    node = part.owner
+    assert node is not None
+    assert isinstance(node.op, NativeOp)
+    x, name, arguments = node.inputs[0], node.op.name, node.op.arguments
+    shape = getattr(x.type, "shape", None) or ()
+    back: tuple[str, tuple[Any, ...]] | None = None
+    if name in _TURNING:
+        back = name, arguments
+    elif name == "permute" and all(isinstance(d, int) for d in arguments[1]):
+        order = [d % len(arguments[1]) for d in arguments[1]]
+        back = name, (IN, tuple(map(order.index, range(len(order)))))
+    elif name == "unsqueeze":
+        back = "squeeze.dim", arguments
+    elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
+        back = "unsqueeze", arguments
+    if back is not None:
+        op = native_op(native(back[0]), back[1], (), ())
+        turned = Apply(op, [new, *node.inputs[1:]], [x.type.make_variable()]).outputs[0]
+        return _copied(x, turned)
+    view, numbers = node.op, node.inputs[1:]
+    if name == "unbind.int":
+        view = native_op(native("select.int"), (*arguments, part.index), (), ())
+    elif name == "narrow" and all(isinstance(n, int) and n >= 0 for n in arguments[2:]):
+        dim, start, length = arguments[1:]
+        view = native_op(native("slice.Tensor"), (IN, dim, start, start + length, 1), (), ())
+    function = scattering(view)
+    if function is None:
+        return None
+    return Apply(function, [x, new, *numbers], [x.type.make_variable()]).outputs[0]
+
+
+def _copied(x: Variable, new: Variable) -> Variable:
+    """`new` with the strides of x."""
+    op = native_op(native("copy"), (IN, IN, False), (), ())
+    return Apply(op, [x, new], [x.type.make_variable()]).outputs[0]
+
+
 class _Memory:
     """Which variable has what a variable's memory holds by now."""
 
@@ -84,16 +152,38 @@ class _Memory:
 
     def current(self, v: Variable) -> Variable:
         """v, or what has been written into its memory. _NeedsFunctional where that has been done
-        through another variable, as a view of it."""
+        elsewhere, and v is no view of what is known."""
         first = v
         while v in self._became:
             v = self._became[v]
         if first is not v:
             self._became[first] = v
-        for root, times in self._roots.get(v, {v: 0}).items():
-            if self._written.get(root, 0) != times:
-                raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
-        return v
+        roots = self._roots.get(v, {v: 0})
+        if all(self._written.get(root, 0) == times for root, times in roots.items()):
+            return v
+        if not _is_view(v):
+            raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
+        node = v.owner
+        assert node is not None
+        assert v.index is not None
+        inputs = [self.current(node.inputs[0]), *node.inputs[1:]]
+        again = Apply(node.op, inputs, [o.type.make_variable() for o in node.outputs])
+        self.applied(again)
+        self._became.update(zip(node.outputs, again.outputs, strict=True))
+        return again.outputs[v.index]
+
+    def part_became(self, part: Variable, new: Variable) -> Variable | None:
+        """`new` has been written into a view: what the view is now. None where it is not known how
+        to say so."""
+        at, value = part, new
+        while not self.lies_alone(at):
+            found = _with_part(at, value) if _is_view(at) else None
+            if found is None:
+                return None
+            assert at.owner is not None
+            at, value = at.owner.inputs[0], found
+        self.became(at, value, same=False)
+        return self.current(part)
 
     def lies_alone(self, v: Variable) -> bool:
         """Whether v is no view of anything."""
@@ -243,19 +333,28 @@ class _Importer(Importer):
     def _functional(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """`x.add_(y)` as a new value, `x.add(y)`, where x lies in memory of its own and the two
-        are of one type; None otherwise."""
+        """`x.add_(y)` as a new value, `x.add(y)`, where the two are of one type, and x lies in
+        memory of its own or is a view of what does; None otherwise."""
         base, _, overload = function.name.partition(".")
         if not base.endswith("_") or base.startswith("_") or not args:
             return None
         x = args[0]
         packet = find_packet(base[:-1])
-        if packet is None or not isinstance(x, Variable) or not self.memory.lies_alone(x):
+        if packet is None or not isinstance(x, Variable):
             return None
+        alone = self.memory.lies_alone(x)
         form = packet.overloads.get(overload)
-        if form is None or not form.pointwise or form.random:
+        if form is None or form.random or (alone and not form.pointwise):
             return None
-        applied = form.apply(form.bind(args, kwargs))
+        if alone:
+            applied = form.apply(form.bind(args, kwargs))
+        elif not _is_view(x):
+            return None
+        else:
+            known = ((x.type,), ()) if assigns(form) else None
+            applied = form.apply(form.bind(args, kwargs), known)
+            if len(applied.outputs) != 1 or applied.op.view_map or applied.op.destroy_map:
+                return None
         (out,) = applied.outputs
         if out.type != x.type:
             mine, theirs = x.type, out.type
@@ -265,8 +364,14 @@ class _Importer(Importer):
             if not getattr(theirs, "is_super", lambda _: False)(mine):
                 return None
             out.type = mine
-        self.memory.became(x, out, same=False)
-        return applied
+        if alone:
+            self.memory.became(x, out, same=False)
+            return applied
+        assert isinstance(x.owner.op, NativeOp)  # type: ignore[union-attr]
+        if x.owner.op.lists:  # type: ignore[union-attr]
+            return None  # what comes back is a node, and a node of these returns a list
+        now = self.memory.part_became(x, out)
+        return None if now is None else now.owner
 
     # Checks
 

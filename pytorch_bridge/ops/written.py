@@ -44,10 +44,24 @@ def view_of(op: NativeOp) -> NativeOp:
 
 
 @cache
+def scattering(view: NativeOp) -> NativeOp | None:
+    """What writes its second input into a view of the first; None for other views."""
+    name = next((name for name, of in _VIEWS.items() if of == view.name), None)
+    if name is None or view.arguments[0] is not IN:
+        return None
+    return native_op(native(name), (IN, IN, *view.arguments[1:]), (), ())
+
+
+def assigns(function: NativeFunction) -> bool:
+    """Whether a function returns a tensor like its first argument, with other elements."""
+    return function.name in _ASSIGNING
+
+
+@cache
 def assigning_form(function: NativeFunction) -> NativeFunction | None:
     """The overload that writes into self what `function` returns, wherever self lies; None where
     there is none."""
-    if function.name not in _ASSIGNING:
+    if not assigns(function):
         return writing_form(function)
     base, dot, overload = function.name.partition(".")
     return native(f"{base}_{dot}{overload}")

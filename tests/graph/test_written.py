@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import writing_modules
 import written_parts
 
 import pytorch_bridge as pb
@@ -54,6 +55,64 @@ def test_random_writes_are_what_eager_says(part):
         writes, here = writes + n, here + m
     written_parts.check(part, "c")
     assert 0 < here < writes
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_modules_that_write_into_views(part):
+    direct = [writing_modules.check(seed) for seed in range(part, 40, 4)]
+    assert any(direct)
+
+
+def slices(x, y):
+    x = x * 2
+    x[1:, 1:] += y
+    x[0] = 3
+    x[:, 0] *= 2
+    return x.exp()
+
+
+def a_view_that_is_older(x, y):
+    x = x * 2
+    row, column, turned = x[1], x[:, 1:], x.t()
+    row.add_(1)
+    column[0].mul_(y[0, 0])
+    turned[0, 1:] = y[0]
+    x.diagonal().zero_()
+    x[None].squeeze(0).unsqueeze(1)[0].neg_()
+    return row + 0, column.sum(1), turned * 2, x
+
+
+def what_is_given(x, y):
+    x[1:].mul_(2)
+    y.unbind(0)
+    return x[1] + y[0, 0]
+
+
+def all_of_it(x, y):
+    x = x * 2
+    first = x[0]
+    x.index_fill_(1, torch.tensor([0]), 5.0)
+    x += 1
+    return first, x, y
+
+
+@pytest.mark.parametrize("forward", [slices, a_view_that_is_older, what_is_given, all_of_it])
+def test_a_program_that_writes_into_views_is_taken_as_it_is(forward, monkeypatch):
+    """Making it functional takes torch a hundred times as long as importing it."""
+    module = type("Module", (torch.nn.Module,), {"forward": staticmethod(forward)})()
+    args = torch.randn(3, 3), torch.randn(2, 2)
+    program = torch.export.export(module, tuple(t.clone() for t in args))
+
+    def refused(*args, **kwargs):
+        raise AssertionError("run_decompositions")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", refused)
+    compiled = pb.from_exported(program).compile("py")
+    mine, theirs = ([t.clone() for t in args] for _ in range(2))
+    got, want = compiled(*mine), program.module()(*theirs)
+    got, want = (r if isinstance(r, tuple) else (r,) for r in (got, want))
+    assert all(map(torch.equal, got, want))
+    assert all(map(torch.equal, mine, theirs))
 
 
 class Pooled(torch.nn.Module):
