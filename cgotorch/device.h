@@ -12,8 +12,8 @@
 /* The type of the accelerator that this process has, c10::DeviceType's number; -1 for none. A
  * process has one at most. Looks for CUDA, and loads it where it is not loaded. */
 CGOTORCH_API const char *GetAccelerator(int32_t *device_type) CGOTORCH_SYMBOL(GetAccelerator);
-/* What libtorch calls a type, as "cuda". A backend of another project, "privateuseone", is called by
- * the name that its library gave it. Free with FreeString. */
+/* What libtorch calls a type, as "cuda". A backend of another project, "privateuseone", is called
+ * by the name that its library gave it. Free with FreeString. */
 CGOTORCH_API const char *GetDeviceTypeName(int32_t device_type, const char **name)
     CGOTORCH_SYMBOL(GetDeviceTypeName);
 /* How many devices of a type there are: 0 where libtorch has no backend for it, 1 CPU. */
