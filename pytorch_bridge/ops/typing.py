@@ -169,7 +169,12 @@ def _pointwise(
     key = (function.name, parameter_key(template), reduced)
     dtypes = _pointwise_dtypes.get(key)
     if dtypes is None:
-        types = _Runs(function, template, reduced).of_one_element()
+        try:
+            types = _Runs(function, template, reduced).of_one_element()
+        except BridgeTypeError:
+            return (
+                None  # such as a memory format, which is for four dimensions; or PyTorch says why
+            )
         if any(not isinstance(t, TensorType) or t.dtype is None for t in types):
             return None
         dtypes = tuple(t.dtype for t in types)  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from pytorch_bridge import TensorType, build, function, ops
 from pytorch_bridge.extension import borrow, from_handle, live_handles
 from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.ops import Composite, Elemwise, scalar
-from pytorch_bridge.ops.native import NativeOp
+from pytorch_bridge.ops.native import NativeOp, constant
 from pytorch_bridge.rewrite.fuse import MAX_OPS, fuse
 from pytorch_bridge.targets.graph_c import CFunction
 
@@ -441,6 +441,41 @@ def test_many_threads_run_one_function():
 
     in_threads(work)
     assert not wrong
+
+
+def test_loops_are_taken_apart_and_fused_with_what_follows():
+    e, g, c = (TensorType("float32", ())(n) for n in "egc")
+    x, y = tensors([("float32", (None, 8))] * 2)
+    w = TensorType("float32", (8,))("w")
+    s, t, u = torch.randn(5, 8), torch.randn(5, 8), torch.randn(8)
+
+    def loops(op, *inputs):
+        """How many ops each loop has, of a graph with neg of what `op` returns."""
+        made = op(*inputs)
+        made = made if isinstance(made, list) else [made]
+        f = function([x, y, w], [ops.neg(made[0]), *made[1:]], "c")
+        r = op.scalar_op
+        given = {x: s, y: t, w: u}
+        for got, want in zip(f(s, t, u), expected[r](*(given[v] for v in inputs)), strict=True):
+            same(got, want)
+        return [len(n.op.scalar_op.order) for n in elemwise(f)]
+
+    product = scalar.mul(scalar.tanh(scalar.add(e, g)), e)
+    chained = Composite([e, g], [product, scalar.sub(e, g)])
+    scaled = Composite([e], [scalar.mul(e, constant(torch.tensor(2.0)))])
+    of_one = Composite([e, g], [scalar.add(e, g), scalar.tanh(g)])
+    passed = Composite([e, c], [scalar.add(e, c), c])
+    expected = {
+        chained: lambda a, b: [-((a + b).tanh() * a), a - b],
+        scaled: lambda a: [-(a * 2.0)],
+        of_one: lambda a, b: [-(a + b), b.tanh()],
+        passed: lambda a, b: [-(a + b), b],
+    }
+    assert loops(Elemwise(chained), x, y) == [5]
+    assert loops(Elemwise(scaled), x) == [1], "a constant is no element of a loop"
+    assert loops(Elemwise(of_one), x, y) == [3]
+    assert loops(Elemwise(of_one), x, w) == [2], "its results have two shapes"
+    assert loops(Elemwise(passed), x, y) == [1], "it returns what it was given"
 
 
 def test_groups_are_of_one_stage():

@@ -833,6 +833,20 @@ def tensor_of(*shape, dtype="float32"):
     return TensorType(dtype, shape)()
 
 
+@pytest.mark.parametrize("name", ["clone", "contiguous", "_to_copy", "ones_like", "rand_like"])
+def test_a_memory_format_is_for_so_many_dimensions(name):
+    """Pointwise functions among them, whose types are otherwise those for one element."""
+    four = TensorType("float32", (2, None, 4, 5))("x")
+    made = getattr(ops, name)(four, memory_format=torch.channels_last)
+    assert made.type == TensorType("float32", (2, None, 4, 5))
+    value = torch.randn(2, 3, 4, 5)
+    got = pb.function([four], made, "py")(value)
+    assert got.stride() == (60, 1, 15, 3)
+    three = TensorType("float32", (2, 3, 4))("x")
+    with pytest.raises(BridgeTypeError, match=r"\(2, 3, 4\).*required rank 4"):
+        getattr(ops, name)(three, memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize(
     ("build", "shape"),
     [

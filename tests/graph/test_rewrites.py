@@ -24,7 +24,7 @@ from pytorch_bridge.graph.variables import TensorConstant
 from pytorch_bridge.ops.basic import Shape_i, deep_copy_op, shape, view_op
 from pytorch_bridge.ops.in_place import InPlace, is_dense, writing_form
 from pytorch_bridge.ops.native import NativeOp, constant, native
-from pytorch_bridge.rewrite import PASSES, canonical, copies, layout, rewrite
+from pytorch_bridge.rewrite import PASSES, canonical, copies, fold, layout, rewrite
 from pytorch_bridge.rewrite.rules import Rules
 
 N = 10_000
@@ -121,10 +121,37 @@ def test_a_view_of_a_constant_stays_one():
 
 
 def test_what_is_folded_owns_no_more_than_it_needs():
-    x, c = tensor_type(2)("x"), constant(torch.arange(1000.0))
-    f = check([x], x + (c * 2.0)[:2])
-    folded = f.fgraph.toposort()[0].inputs[1]
-    assert folded.data.untyped_storage().nbytes() in (8, 4000)
+    x, c = tensor_type(2)("x"), constant(torch.arange(1000.0) // 500)
+    assert torch.unique_consecutive(c.data).untyped_storage().nbytes() == 4000  # for two numbers
+    (add,) = check([x], x + ops.unique_consecutive(c)[0]).fgraph.toposort()
+    folded = add.inputs[1]
+    assert isinstance(folded, Constant)
+    assert folded.data.tolist() == [0.0, 1.0]
+    assert folded.data.untyped_storage().nbytes() == 8
+
+
+@pytest.mark.parametrize(
+    ("value", "stays"),
+    [
+        (torch.ones(10)[:2], False),
+        (torch.ones(10, 3)[:2], False),
+        (torch.ones(3, 10).t()[:2], True),  # a copy would have other strides
+        (torch.ones(10)[::2], True),
+        (torch.ones(10)[2:], True),
+        (torch.ones(10), True),
+        (torch.ones(10, 3).t()[:, :2], False),
+        (torch.ones(10, 1)[:2].as_strided((2, 1), (1, 7)), False),
+        (torch.quantize_per_tensor(torch.ones(10), 1.0, 0, torch.qint8)[:2], True),
+        (torch.eye(3).to_sparse(), True),
+    ],
+)
+def test_only_what_keeps_its_strides_is_made_smaller(value, stays):
+    own = fold._own(value)
+    assert (own is value) == stays
+    if not stays:
+        assert torch.equal(own, value)
+        assert own.stride() == value.stride()
+        assert own.untyped_storage().nbytes() == value.numel() * 4
 
 
 def test_what_grows_is_not_folded():
@@ -199,6 +226,18 @@ def integers(*sizes):
     return tensor_type(*sizes, dtype="int64")("x")
 
 
+def f16(*sizes):
+    return tensor_type(*sizes, dtype="float16")("x")
+
+
+def row_major_of(x):
+    """The same for a tensor of four dimensions."""
+    return ops.linear(x, constant(torch.eye(x.type.shape[3])))
+
+
+LAST = torch.channels_last
+
+
 def double_exp(x):
     return ops.exp(ops.exp(x))
 
@@ -225,10 +264,13 @@ CASES = {
         (f32(3), lambda x: x.to(torch.float64).exp(), 2),
         (f32(3), lambda x: ops.type_as(x, x).exp(), 1),
         (f32(3), lambda x: ops.to.dtype(x, torch.float32, False, True).exp(), 2),
+        (f32(2, 3, 2, 2), lambda x: ops.to.dtype(x, torch.float32, memory_format=LAST).exp(), 2),
+        (f32(3), lambda x: ops.type_as(x, constant(torch.ones(1).double())).exp(), 2),
     ],
     "contiguous(x) -> x, of contiguous x": [
         (f32(3, 3), lambda x: dense_of(x).contiguous().exp(), 2),
         (f32(3, 3), lambda x: x.contiguous().contiguous().exp(), 2),
+        (f32(2, 3, 2, 5), lambda x: ops.contiguous(row_major_of(x), memory_format=LAST).exp(), 3),
     ],
     "expand(x, its own sizes) -> x": [
         (f32(1, 3), lambda x: x.expand(1, 3).exp(), 1),
@@ -239,16 +281,23 @@ CASES = {
         (f32(2, 3), lambda x: x.view(2, 3).exp(), 1),
         (f32(2, 1), lambda x: x.view(2, 1).exp(), 2),
         (f32(2, 3), lambda x: x.reshape(2, -1).exp(), 1),
+        (f32(3, 1), lambda x: dense_of(x).view(3, 1).exp(), 2),
+        (f32(3, 4), lambda x: ops.view.dtype(x, torch.float32).exp(), 1),
+        (f32(3, 4), lambda x: ops.view.dtype(x, torch.int32).abs(), 2),
     ],
     "x[:] -> x": [
         (f32(None, 3), lambda x: ops.slice(x, 0, 0, 2**63 - 1, 1).exp(), 1),
         (f32(4, 3), lambda x: ops.slice(x, 0, None, 4, 1).exp(), 1),
         (f32(4, 3), lambda x: ops.slice(x, 0, None, 3, 1).exp(), 2),
         (f32(4, 3), lambda x: ops.slice(x, 0, None, None, 2).exp(), 2),
+        (f32(4, 3), lambda x: ops.slice(x, 0, 0, 5, 1).exp(), 1),
+        (f32(4, 3), lambda x: ops.slice(x, 0, 1, None, 1).exp(), 2),
+        (f32(None, 3), lambda x: ops.slice(x, 0, 0, 3, 1).exp(), 2),
     ],
     "narrow(x, d, 0, its size) -> x": [
         (f32(4, 3), lambda x: ops.narrow(x, 1, 0, 3).exp(), 1),
         (f32(4, 3), lambda x: ops.narrow(x, 1, 0, 2).exp(), 2),
+        (f32(4, 3), lambda x: ops.narrow(x, 0, 0, 3).exp(), 2),
     ],
     "squeeze(x, d) -> x, where that size is not 1": [
         (f32(4, 3), lambda x: ops.squeeze(x, 1).exp(), 1),
@@ -265,17 +314,24 @@ CASES = {
         (f32(2, 3, 4), lambda x: x.permute(1, 2, 0).permute(2, 0, 1).exp(), 1),
         (f32(2, 3, 4), lambda x: x.permute(1, 2, 0).mT.transpose(0, -1).exp(), 2),
         (f32(2, None, 4), lambda x: x.T.exp(), 2),
+        (f32(2, None, 4), lambda x: x.T.permute(2, 1, 0).exp(), 1),
+        (f32(2, 3, 4), lambda x: x.T.permute(1, 2, 0).exp(), 2),
+        (f32(3), lambda x: ops.t(x).exp(), 1),
     ],
     "view(view(x)) -> view(x), of row-major x": [
         (f32(4, 4), lambda x: dense_of(x).view(16).view(2, -1).exp(), 3),
         (f32(4, 4), lambda x: x.view(16).view(2, 8).exp(), 3),
+        (f32(4, 4), lambda x: ops.view.dtype(dense_of(x), torch.int32).view(16).abs(), 4),
+        (f32(4, 4), lambda x: ops.view.dtype(dense_of(x).view(16), torch.int32).abs(), 4),
     ],
     "neg(neg(x)) -> x": [
         (f32(4, 4), lambda x: dense_of(x).neg().neg().sum(), 2),
         (f32(4, 4), lambda x: x.neg().neg().sum(), 3),
+        (f16(4, 4), lambda x: dense_of(x).neg().neg().sum(), 4),
     ],
     "bitwise_not(bitwise_not(x)) -> x": [
         (integers(2, 2), lambda x: ops.bitwise_not(ops.bitwise_not(dense_of(x))).sum(), 2),
+        (integers(2, 2), lambda x: ops.bitwise_not(ops.bitwise_not(x)).sum(), 3),
     ],
     "logical_not(logical_not(x)) -> x, of bool x": [
         (f32(2, 2), lambda x: ops.logical_not(ops.logical_not(ops.isnan(x))).sum(), 2),
@@ -286,6 +342,8 @@ CASES = {
         (f32(4, 1), lambda x: x.relu().relu().sum(), 3),
         (f32(4, 4), lambda x: x.floor().floor().abs().abs().sum(), 3),
         (f32(4, 4), lambda x: x.floor().ceil().sum(), 3),
+        (f16(4, 4), lambda x: dense_of(x).relu().relu().sum(), 4),
+        (f32(4, 4), lambda x: ops.round(ops.round(x, decimals=1), decimals=2).sum(), 3),
     ],
     "matmul(x, y) -> mm(x, y), mv(x, y) or dot(x, y)": [
         (f32(None, 4), lambda x: ops.matmul(x, constant(torch.randn(4, 2))), "mm"),
@@ -297,26 +355,42 @@ CASES = {
         (integers(2, 2), lambda x: (dense_of(x) * 1 + 0 - 0).sum(), 2),
         (f32(2, 2), lambda x: (dense_of(x) * 1 + 0).sum(), 4),
         (integers(2, 2), lambda x: (dense_of(x) * 1.0).sum(), 3),
+        (integers(2, 2), lambda x: (dense_of(x) * 0).sum(), 3),
+        (integers(2, 2), lambda x: (dense_of(x) + 1).sum(), 3),
+        (integers(2, 2), lambda x: (x * 1).sum(), 2),
     ],
     "shape_i(f(x)) -> shape_i(x), of pointwise f": [
         (f32(None, 3), lambda x: x.exp().exp().shape[0], 1),
+        (f32(None, 3), lambda x: x.t().shape[1], 2),
+        (f32(None, 3), lambda x: (ops.slice(x, 0, 0, 1, 1) + x).shape[0], 3),
     ],
     "copy(x) -> x": [
         (f32(2, 2), lambda x: deep_copy_op(x.exp()).sum(), 2),
         (f32(2, 2), lambda x: deep_copy_op(x).sum(), 2),
         (f32(2, 2), lambda x: deep_copy_op(x.exp()), 1),
+        (f32(2, 2), lambda x: deep_copy_op(x.exp().t()).sum(), 4),
     ],
     "clone(x) -> x": [
         (f32(2, 2), lambda x: ops.clone(x.exp()).sum(), 2),
         (f32(2, 2), lambda x: ops.clone(x), 1),
         (f32(2, 2), lambda x: ops.clone(x.exp().t(), memory_format=torch.contiguous_format), 3),
         (f32(2, 2), lambda x: ops.clone(dense_of(x), memory_format=torch.contiguous_format), 1),
+        (f32(2, 2), lambda x: ops.clone(x.exp(), memory_format=torch.preserve_format), 1),
+        (f32(2, 3, 2, 5), lambda x: ops.clone(row_major_of(x), memory_format=LAST).exp(), 3),
+        (f32(2, 2), lambda x: ops.clone(x).sum(), 2),
     ],
     "_to_copy(x) -> x, to the same dtype": [
         (f32(2, 2), lambda x: ops._to_copy(x.exp(), dtype=torch.float32).sum(), 2),
         (f32(2, 2), lambda x: ops._to_copy(x.exp(), dtype=torch.float64).sum(), 3),
+        (f32(2, 2), lambda x: ops._to_copy(x.exp()).sum(), 2),
+        (f32(2, 2), lambda x: ops._to_copy(x).sum(), 2),
+        (f32(2, 3, 2, 5), lambda x: ops._to_copy(row_major_of(x), memory_format=LAST).exp(), 3),
     ],
-    "cat([x]) -> x": [(f32(2, 2), lambda x: ops.cat([dense_of(x)]).sum(), 2)],
+    "cat([x]) -> x": [
+        (f32(2, 2), lambda x: ops.cat([dense_of(x)]).sum(), 2),
+        (f32(2, 2), lambda x: ops.cat([x]).sum(), 2),
+        (f32(2, 2), lambda x: ops.cat([dense_of(x), x]).sum(), 3),
+    ],
 }  # fmt: skip
 
 
@@ -383,6 +457,25 @@ def test_equal_outputs_stay_apart():
     c.zero_()
     assert torch.equal(b, kept[0])
     assert torch.equal(d, kept[1])
+    # What comes after them is merged all the same.
+    f = check([x], [x.exp(), x.exp(), x.exp().sin().cos() + x.exp().sin().cos()])
+    assert sorted(s.partition("[")[0] for s in graph_of(f)) == [
+        "add.Tensor",
+        "cos",
+        "exp",
+        "exp",
+        "sin",
+    ]
+
+
+def test_only_what_is_of_one_type_is_merged():
+    x = f32(3)
+    a = x.exp()
+    wider = Apply(a.owner.op, [x], [tensor_type(None).make_variable()]).outputs[0]
+    fgraph = FunctionGraph([x], [a.sum(), wider.sum(), x.sin() + x.sin()])
+    assert rewrite(fgraph, "merge") == {"merge": 1}
+    assert [str(n.op) for n in fgraph.toposort()].count("exp") == 2
+    assert [str(n.op) for n in fgraph.toposort()].count("sin") == 1
 
 
 def test_a_rule_of_ones_own():
