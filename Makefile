@@ -13,7 +13,7 @@
 SOAKS := soak-torture soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
 .PHONY: help setup build generate demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench soak $(SOAKS) \
-	conformance zoo doctor clean distclean
+	conformance zoo mutants doctor clean distclean
 
 # A variable that is empty is as good as none, wherever it comes from.
 ifeq ($(strip $(PYTHON)),)
@@ -168,6 +168,16 @@ $(ZOO)/ready: | setup
 
 zoo: build $(ZOO)/ready ## 280 models of torchvision, timm and transformers; takes hours, writes docs/models.md
 	@$(IN_ENV) $(ZOO)/bin/python -m pytorch_bridge.testing.zoo $(ARGS)
+
+# The grammars are for this alone, so they are kept apart from the packages of .venv.
+GRAMMARS := build/mutants/packages
+$(GRAMMARS)/ready: | setup
+	@$(PY) -m pip install --quiet --target $(GRAMMARS) tree-sitter==0.26.1 tree-sitter-python==0.25.0 \
+	  tree-sitter-go==0.25.0 tree-sitter-cpp==0.23.4
+	@touch $@
+
+mutants: build $(GRAMMARS)/ready ## break the code, one place at a time, and see whether a test fails
+	@$(IN_ENV) PYTHONPATH=$(GRAMMARS) $(PY) -m pytorch_bridge.testing.mutants $(ARGS)
 
 doctor: ## what is installed, what is missing, what to type
 	@if [ -x $(PY) ]; then $(BRIDGE) doctor; else $(PYTHON) -m pytorch_bridge doctor; fi

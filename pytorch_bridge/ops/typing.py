@@ -172,9 +172,7 @@ def _pointwise(
         try:
             types = _Runs(function, template, reduced).of_one_element()
         except BridgeTypeError:
-            return (
-                None  # such as a memory format, which is for four dimensions; or PyTorch says why
-            )
+            return None  # perhaps a memory format, which is for four dimensions
         if any(not isinstance(t, TensorType) or t.dtype is None for t in types):
             return None
         dtypes = tuple(t.dtype for t in types)  # type: ignore[attr-defined]

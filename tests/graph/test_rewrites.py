@@ -494,6 +494,16 @@ def test_a_rule_of_ones_own():
     fgraph = FunctionGraph([x], [ops.log(ops.exp(x))])
     assert rules.apply(fgraph, "mine") == 0
 
+    viewed = Rules()
+
+    @viewed("log(exp(x)) -> alias(x)", "log", copies=True)
+    def _(node):
+        return ops.alias(node.inputs[0].owner.inputs[0])
+
+    # The same by way of a view that the rule makes.
+    assert viewed.apply(FunctionGraph([x], [ops.log(ops.exp(x))]), "mine") == 0
+    assert viewed.apply(FunctionGraph([x], [ops.log(ops.exp(x)).sum()]), "mine") == 1
+
 
 # In place
 
