@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ import yaml
 from ...env import variables
 from ...toolchain import ROOT, build_dir
 from .areas import AREAS, Area, files_of
-from .mutating import Mutant, mutants
+from .mutating import Mutant, all_applied, mutants
 
 FOLDER = build_dir() / "mutants"
 TREE = FOLDER / "tree"
@@ -128,9 +129,12 @@ class _FastFirst:
             self.file.write_text(json.dumps(self.took, indent=0))
 
 
-def run(command: list[str], seconds: float) -> tuple[int | None, str]:
-    """The exit status and the output; None where the time was over."""
+def run(command: list[str], seconds: float, mutant: int = 0) -> tuple[int | None, str]:
+    """The exit status and the output; None where the time was over. `mutant` is the one that is in
+    effect, of a program that has several."""
     env = environment()
+    if mutant:
+        env["GOTORCH_MUTANT"] = str(mutant)
     log = FOLDER / "output.txt"
     child = os.fork()
     if child == 0:
@@ -252,7 +256,6 @@ def try_one(area: Area, tests: Tests, mutant: Mutant) -> tuple[str, str]:
     try:
         # How long tests take is known when they are needed: few mutants come to the last ones.
         stages = area.stages(TREE, mutant.file)
-        tests.seconds_of(stages[0])
         if said := compiled(broken):
             return "does not compile", said
         for command in stages:
@@ -260,15 +263,79 @@ def try_one(area: Area, tests: Tests, mutant: Mutant) -> tuple[str, str]:
                 compiled(source)
                 tests.seconds_of(command)
                 compiled(broken)
-            fresh_graphs()
-            status, output = run(command, TIMES_SLOWER * tests.seconds_of(command) + SECONDS_MORE)
-            if status is None:
-                return "timed out", shlex.join(command)
-            if status != 0:
-                return "killed", who_failed(output)
+            result = tested(command, tests, 0)
+            if result is not None:
+                return result
         return "survived", ""
     finally:
         place.write_bytes(source)
+
+
+def tested(command: list[str], tests: Tests, n: int) -> tuple[str, str] | None:
+    """What the tests of a stage say; None where they pass."""
+    limit = TIMES_SLOWER * tests.seconds_of(command) + SECONDS_MORE
+    fresh_graphs()
+    status, output = run(command, limit, n)
+    if status is None:
+        return "timed out", shlex.join(command)
+    return None if status == 0 else ("killed", who_failed(output))
+
+
+def try_several(
+    area: Area, tests: Tests, batch: list[Mutant]
+) -> Iterator[tuple[Mutant, str, str, float]]:
+    """Each mutant, its result, by what, and the seconds; all of them are in one program."""
+    numbered = list(enumerate(batch, 1))
+    files = sorted({m.file for m in batch})
+    sources = {file: (TREE / file).read_bytes() for file in files}
+    switch = {file: text.encode() for file, text in area.switch(TREE, files).items()}
+    try:
+        for file in {*files, *switch}:
+            mine = [(n, m) for n, m in numbered if m.file == file]
+            text = all_applied(sources.get(file, b""), mine)
+            (TREE / file).write_bytes(switch.get(file, b"") + text)
+        compiles = all(run(command, 1800)[0] == 0 for command in area.compile)
+        if compiles:
+            for n, mutant in numbered:
+                started = time.monotonic()
+                results = (tested(c, tests, n) for c in area.stages(TREE, mutant.file))
+                found = next((r for r in results if r is not None), ("survived", ""))
+                yield mutant, *found, time.monotonic() - started
+    finally:
+        for file in {*files, *switch}:
+            if file in sources:
+                (TREE / file).write_bytes(sources[file])
+            else:
+                (TREE / file).unlink(missing_ok=True)
+    if not compiles and len(batch) == 1:
+        yield batch[0], "does not compile", "", 0.0
+    elif not compiles:
+        for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+            yield from try_several(area, tests, half)
+
+
+def batches(order: list[Mutant], size: int, one_file: bool) -> Iterator[list[Mutant]]:
+    """The mutants that can be switched, so many at a time, in the order as far as may be; then each
+    of the others alone."""
+    left = [m for m in order if m.switched is not None] if size > 1 else []
+    while left:
+        batch: list[Mutant] = []
+        for mutant in left:
+            apart = all(m.file != mutant.file or _apart(m, mutant) for m in batch)
+            if apart and (not one_file or not batch or mutant.file == batch[0].file):
+                batch.append(mutant)
+            if len(batch) == size:
+                break
+        taken = set(batch)
+        left = [m for m in left if m not in taken]
+        yield batch
+    yield from ([m] for m in order if size == 1 or m.switched is None)
+
+
+def _apart(a: Mutant, b: Mutant) -> bool:
+    assert a.switched is not None
+    assert b.switched is not None
+    return a.switched[1] <= b.switched[0] or b.switched[1] <= a.switched[0]
 
 
 def read_results() -> dict[tuple[str | int, ...], dict[str, Any]]:
@@ -297,20 +364,31 @@ def run_area(name: str, chosen: argparse.Namespace, end: float) -> None:
         if status != 0:
             sys.exit(f"{shlex.join(command)} fails:\n{output[-3000:]}")
     tests = Tests()
-    for mutant in order:
+    for batch in batches(order, area.at_once, one_file=name == "c"):
         if time.monotonic() > end:
             break
         started = time.monotonic()
-        result, by = try_one(area, tests, mutant)
-        seconds = round(time.monotonic() - started, 1)
-        keys = ("file", "line", "text", "kind", "old", "new", "nth")
-        line = {"area": name, **{key: getattr(mutant, key) for key in keys}}
-        with RESULTS.open("a") as out:
-            print(json.dumps({**line, "result": result, "by": by, "seconds": seconds}), file=out)
-        place = f"{mutant.file}:{mutant.line}: {mutant.kind}: {shown(mutant)}"
-        print(f"{result:16} {seconds:6.1f} s  {place}  [{by[:60]}]", flush=True)
+        if batch[0].switched is None:
+            result, by = try_one(area, tests, batch[0])
+            record(name, batch[0], result, by, time.monotonic() - started)
+            continue
+        for mutant, result, by, seconds in try_several(area, tests, batch):
+            record(name, mutant, result, by, seconds)
+            if time.monotonic() > end:
+                break
     if area.compile:  # leave no mutant in what is built
-        run(area.prepare[0], 3600)
+        for command in area.prepare:
+            run(command, 3600)
+
+
+def record(area: str, mutant: Mutant, result: str, by: str, seconds: float) -> None:
+    keys = ("file", "line", "text", "kind", "old", "new", "nth")
+    line: dict[str, Any] = {"area": area, **{key: getattr(mutant, key) for key in keys}}
+    line |= {"result": result, "by": by, "seconds": round(seconds, 1)}
+    with RESULTS.open("a") as out:
+        print(json.dumps(line), file=out)
+    place = f"{mutant.file}:{mutant.line}: {mutant.kind}: {shown(mutant)}"
+    print(f"{result:16} {seconds:6.1f} s  {place}  [{by[:60]}]", flush=True)
 
 
 # ---- the report

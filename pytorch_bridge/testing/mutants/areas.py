@@ -28,7 +28,12 @@ class Area:
     prepare: tuple[list[str], ...] = (_BUILD,)
     """Once, before the first mutant."""
     compile: tuple[list[str], ...] = ()
-    """For each mutant. Where one fails, the mutant does not compile."""
+    """After a change. Where one fails, the mutant does not compile."""
+    at_once: int = 1
+    """How many mutants are compiled into one program, which has a switch for each."""
+    switch: Callable[[Path, list[str]], dict[str, str]] = lambda root, files: {}
+    """What files say that have switches: $GOTORCH_MUTANT is the number of the one that is on. The
+    text goes in front of what the file says."""
 
 
 def _python(near: dict[str, list[str]], far: list[str]) -> Callable[..., list[list[str]]]:
@@ -48,14 +53,43 @@ def _tests_in(path: Path) -> str:
     return f"^({'|'.join(_GO_TEST_NAME.findall(text))})$"
 
 
+_PROGRAM = "build/root.test"
+_RUN = ["env", "-C", "gotorch", f"../{_PROGRAM}", "-test.failfast", "-test.short"]
+_LINK = ["go", "test", "-c", "-vet=off", "-o", _PROGRAM, "./gotorch"]
+
+
 def _go(root: Path, file: str) -> list[list[str]]:
     source = root / file
     near = _tests_in(source.with_name(source.stem + "_test.go"))
     return [
-        *([[*_GO_TEST, "-short", "-run", near, "./gotorch"]] if "Test" in near else []),
-        [*_GO_TEST, "-short", "./gotorch"],
+        *([[*_RUN, "-test.run", near]] if "Test" in near else []),
+        _RUN,
         [*_GO_TEST, "-short", "./gotorch/..."],
     ]
+
+
+def _go_switch(root: Path, files: list[str]) -> dict[str, str]:
+    text = """package gotorch
+
+import "os"
+import "strconv"
+
+var mutantInEffect, _ = strconv.Atoi(os.Getenv("GOTORCH_MUTANT"))
+
+func mutant(n int) bool { return mutantInEffect == n }
+"""
+    return {"gotorch/mutant_switch.go": text}
+
+
+def _c_switch(root: Path, files: list[str]) -> dict[str, str]:
+    text = """#include <stdlib.h>
+static bool mutant(int n) {
+  static const char *const given = getenv("GOTORCH_MUTANT");
+  static const int in_effect = given ? atoi(given) : 0;
+  return in_effect == n;
+}
+"""
+    return dict.fromkeys(files, text)
 
 
 # The Go tests about a file of C++, where they are not those of the Go file of that name.
@@ -71,14 +105,12 @@ _GO_TESTS_OF = {
     "safetensors": "io",
     "tensor": "tensor data",
 }
-_PROGRAM = "build/root.test"
 
 
 def _c(root: Path, file: str) -> list[list[str]]:
     names = _GO_TESTS_OF.get(Path(file).stem, Path(file).stem).split()
     patterns = [_tests_in(root / f"gotorch/{name}_test.go") for name in names]
     near = "|".join(pattern for pattern in patterns if "Test" in pattern)
-    run = ["env", "-C", "gotorch", f"../{_PROGRAM}", "-test.failfast", "-test.short"]
     python = {
         "allocator": ["test_allocator.py"],
         "aoti": ["test_aoti.py"],
@@ -93,9 +125,9 @@ def _c(root: Path, file: str) -> list[list[str]]:
     last = ["test_c_abi.py", "test_callbacks.py", "test_symbols.py"]
     tests = [*python, *(test for test in last if test not in python)]
     return [
-        *([[*run, "-test.run", near]] if near else []),
+        *([[*_RUN, "-test.run", near]] if near else []),
         *([[*_PYTEST, *(f"tests/{test}" for test in python)]] if python else []),
-        run,
+        _RUN,
         [*_PYTEST, *(f"tests/{test}" for test in tests)],
         [*_GO_TEST, "-short", "./gotorch/..."],
     ]
@@ -144,12 +176,14 @@ AREAS = {
             ],
         ),
     ),
-    "go": Area(("gotorch/*.go",), _go, compile=(["go", "build", "./gotorch"],)),
+    "go": Area(("gotorch/*.go",), _go, compile=(_LINK,), at_once=32, switch=_go_switch),
     "c": Area(
         ("cgotorch/*.cc",),
         _c,
-        prepare=(_BUILD, ["go", "test", "-c", "-vet=off", "-o", _PROGRAM, "./gotorch"]),
+        prepare=(_BUILD, _LINK),
         compile=(_BUILD,),
+        at_once=32,
+        switch=_c_switch,
     ),
 }
 

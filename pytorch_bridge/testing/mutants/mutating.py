@@ -33,8 +33,11 @@ _COMPARISONS = ("comparison_operator", "binary_expression")
 _NUMBERS = ("integer", "int_literal", "number_literal")
 _DELETED = ("inc_statement", "dec_statement", "defer_statement", "go_statement", "delete_statement")
 # What is not code, or code that no test can tell from its like.
-_LEFT_OUT = ("comment", "type", "import_declaration", "preproc_def", "static_assert_declaration",
-    "decorator", "assert_statement", "import_statement", "import_from_statement")  # fmt: skip
+_LEFT_OUT = (
+    *("comment", "type", "decorator", "assert_statement", "static_assert_declaration"),
+    *("import_declaration", "import_statement", "import_from_statement"),
+    *("preproc_def", "preproc_function_def"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,9 @@ class Mutant:
     """Which it is of those in its file that are the same in all of the above but the line."""
     start: int
     end: int
+    switched: tuple[int, int, str] | None = None
+    """How it may be in a program and not in effect: what to replace, from where to where, by what
+    with @ for the question whether it is in effect. None where that cannot be."""
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -60,6 +66,16 @@ class Mutant:
 
     def applied(self, source: bytes) -> bytes:
         return source[: self.start] + self.new.encode() + source[self.end :]
+
+
+def all_applied(source: bytes, given: list[tuple[int, Mutant]]) -> bytes:
+    """The source with mutants that are in effect where `mutant(n)` is true. What they replace does
+    not overlap."""
+    for n, mutant in sorted(given, key=lambda pair: pair[1].start, reverse=True):
+        assert mutant.switched is not None
+        start, end, text = mutant.switched
+        source = source[:start] + text.replace("@", f"mutant({n})").encode() + source[end:]
+    return source
 
 
 @functools.cache
@@ -79,7 +95,9 @@ def mutants(root: Path, file: str) -> list[Mutant]:
     for kind, node, new in _changes(_parser(language).parse(source).root_node, language):
         row, old = node.start_point[0], node.text.decode()
         what = (lines[row].strip(), kind, old, new)
-        found.append(Mutant(file, row + 1, *what, same[what], node.start_byte, node.end_byte))
+        start, end = node.start_byte, node.end_byte
+        switched = None if language == "python" else _switched(source, node, kind, new, language)
+        found.append(Mutant(file, row + 1, *what, same[what], start, end, switched))
         same[what] += 1
     return found
 
@@ -98,6 +116,70 @@ def _changes(node: Any, language: str) -> Iterator[tuple[str, Any, str]]:
 
 def _text(node: Any) -> str:
     return node.text.decode()
+
+
+# In compiled languages many mutants are compiled at once, with a switch each.
+
+_STATEMENTS = ("expression_statement", "assignment_statement", "return_statement", "inc_statement",
+    "dec_statement", "defer_statement", "go_statement", "throw_statement", "continue_statement",
+    "delete_statement")  # fmt: skip
+_BLOCKS = ("statement_list", "block", "compound_statement")
+_BOOLEAN = ("condition", "boundary", "equality", "connective", "not")
+# Where C++ wants a constant, so that there is nothing to switch.
+_CONSTANT_PLACES = ("template_argument_list", "array_declarator", "enumerator", "case_statement",
+    "bitfield_clause", "field_declaration")  # fmt: skip
+
+
+def _switched(
+    source: bytes, node: Any, kind: str, new: str, language: str
+) -> tuple[int, int, str] | None:
+    whole = _whole(node, kind, language)
+    if whole is None or b"@" in whole.text:
+        return None
+    old = _text(whole)
+    begin, end = node.start_byte - whole.start_byte, node.end_byte - whole.start_byte
+    text = whole.text[:begin].decode() + new + whole.text[end:].decode()
+    if whole.type in _STATEMENTS:
+        made = f"if @ {{ {text} }} else {{ {old} }}"
+        if language == "cpp":
+            made = f"{{ if (@) {{ {text} }} else {{ {old} }} }}"
+    elif language == "go":
+        made = f"(@ && ({text}) || !@ && ({old}))"
+    elif kind in _BOOLEAN:
+        made = f"(@ ? bool({text}) : bool({old}))"
+    else:
+        made = f"(@ ? ({text}) : ({old}))"
+    return whole.start_byte, whole.end_byte, made
+
+
+def _whole(node: Any, kind: str, language: str) -> Any:
+    """The expression or statement around a piece that has a value, or an effect, of its own."""
+    if kind in ("boundary", "equality", "connective"):
+        node = node.parent
+    if language == "cpp":
+        above = node
+        while above is not None and above.type not in ("function_definition", "lambda_expression"):
+            constant = re.match(r"(static |inline )*(constexpr|const) ", _text(above)[:40])
+            if above.type in _CONSTANT_PLACES or (above.type == "declaration" and constant):
+                return None
+            above = above.parent
+        return None if above is None else node
+    if kind in _BOOLEAN or _text(node) in _CONSTANTS:
+        return node if _in_function(node) else None
+    while node is not None and node.parent is not None and node.type not in _BLOCKS:
+        if node.parent.type in _BLOCKS:
+            return node if node.type in _STATEMENTS else None
+        above = node.parent
+        if above.type in ("if_statement", "for_clause"):
+            return node if above.child_by_field_name("condition") == node else None
+        node = above
+    return None
+
+
+def _in_function(node: Any) -> bool:
+    while node is not None and not node.type.startswith(("function_decl", "method_decl")):
+        node = node.parent
+    return node is not None
 
 
 def _of_condition(node: Any, language: str) -> Iterator[tuple[str, Any, str]]:
