@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,6 +137,18 @@ func TestBackwardRefuses(t *testing.T) {
 		y.Close()
 		y.Backward()
 	})
+}
+
+func TestGradRefusesGradientsOfOtherOutputs(t *testing.T) {
+	w := leaf(2)
+	out := w.Mul(w)
+	for _, n := range []int{1, 3} {
+		mustFail(t, gotorch.RuntimeError, "argument 'GradOutputs' must have as many tensors as 'outputs'", func() {
+			gotorch.Grad([]gotorch.Tensor{out, out}, []gotorch.Tensor{w}, gotorch.GradOptions{
+				GradOutputs: slices.Repeat([]gotorch.Tensor{floats(1)}, n),
+			})
+		})
+	}
 }
 
 func TestGradOfHigherOrder(t *testing.T) {

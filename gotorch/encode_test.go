@@ -113,6 +113,7 @@ func TestJSON(t *testing.T) {
 		{gotorch.Tensor{}, `null`},
 		{gotorch.FromSlice([]float32{1, 2.5, 0.1, 1e30}, 2, 2), `{"dtype":"float32","shape":[2,2],"data":[1,2.5,0.1,1e+30]}`},
 		{gotorch.FromSlice([]float64{math.NaN(), inf, -inf, math.Copysign(0, -1)}), `{"dtype":"float64","shape":[4],"data":["NaN","Infinity","-Infinity",-0]}`},
+		{gotorch.FromSlice([]float64{1e21, 9e20, 1e-6, 9e-7}), `{"dtype":"float64","shape":[4],"data":[1e+21,900000000000000000000,0.000001,9e-07]}`},
 		{gotorch.FromScalar(int64(math.MinInt64)), `{"dtype":"int64","shape":[],"data":[-9223372036854775808]}`},
 		{gotorch.FromSlice([]uint64{math.MaxUint64}), `{"dtype":"uint64","shape":[1],"data":[18446744073709551615]}`},
 		{gotorch.FromSlice([]bool{true, false}), `{"dtype":"bool","shape":[2],"data":[true,false]}`},

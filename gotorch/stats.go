@@ -75,7 +75,7 @@ var recorded struct {
 }
 
 type origin struct {
-	pc    [8]uintptr
+	pc    []uintptr
 	bytes int64
 }
 
@@ -85,8 +85,7 @@ func newRecorded(h uintptr, scope *openScope) Tensor {
 	p := newWord(h)
 	t := Tensor{p}
 	info := t.info("MemoryStats")
-	o := origin{bytes: int64(info.storage_nbytes)}
-	runtime.Callers(2, o.pc[:])
+	o := origin{callers(), int64(info.storage_nbytes)}
 	if scope != nil {
 		scope.own = append(scope.own, ownWord{p, nil})
 	} else {
@@ -142,16 +141,38 @@ func ours(f runtime.Frame) bool {
 	return strings.HasPrefix(f.Function, "gotorch.dev/gotorch") && !strings.HasSuffix(f.File, "_test.go")
 }
 
-// site returns the innermost caller outside this module's own packages.
-func (o origin) site() string {
-	frames := runtime.CallersFrames(o.pc[:])
-	for {
-		f, more := frames.Next()
-		if f.Function != "" && (!ours(f) || !more) {
-			return fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Function)
-		}
-		if !more {
-			return "unknown"
+// callers returns the program counters of the calls up to one outside this module's own packages, and
+// some more.
+func callers() []uintptr {
+	for pc := make([]uintptr, 8); ; pc = make([]uintptr, 2*len(pc)) {
+		n := runtime.Callers(3, pc)
+		if _, found := outside(pc[:n]); found || n < len(pc) {
+			return pc[:n]
 		}
 	}
+}
+
+// outside returns the innermost call outside this module's own packages, or else the last one.
+func outside(pc []uintptr) (last runtime.Frame, found bool) {
+	frames := runtime.CallersFrames(pc)
+	for {
+		f, more := frames.Next()
+		if f.Function != "" {
+			last = f
+			if !ours(f) {
+				return f, true
+			}
+		}
+		if !more {
+			return last, false
+		}
+	}
+}
+
+func (o origin) site() string {
+	f, _ := outside(o.pc)
+	if f.Function == "" {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Function)
 }

@@ -782,3 +782,21 @@ func TestAClosedPartIsAnError(t *testing.T) {
 		F.MSELoss(gotorch.Ones([]int64{2}), gotorch.Zeros([]int64{2}), F.MSELossOptions{Weight: weight})
 	})
 }
+
+// However many of the library's own functions are between the program and the tensor.
+func TestRecordOriginsFindsTheProgramAroundModules(t *testing.T) {
+	m := nn.Sequential(nn.Linear(2, 2))
+	for range 20 {
+		m = nn.Sequential(m)
+	}
+	x := gotorch.Ones([]int64{1, 2})
+	gotorch.RecordOrigins(true)
+	defer gotorch.RecordOrigins(false)
+	y := m.Forward(x)
+	for _, o := range gotorch.MemoryStats().Origins {
+		if !strings.Contains(o.Site, "module_test.go:") {
+			t.Errorf("a tensor was made at %s", o.Site)
+		}
+	}
+	runtime.KeepAlive(y)
+}

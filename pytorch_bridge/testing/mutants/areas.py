@@ -14,7 +14,6 @@ from pathlib import Path
 _PYTEST = ["python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
 _BUILD = ["python", "-m", "pytorch_bridge", "build"]
 _GO_TEST_NAME = re.compile(r"^func ((?:Test|Fuzz|Example)\w*)[(]", re.M)
-_GO_TEST = ["go", "test", "-vet=off", "-count=1", "-failfast", "-timeout=20m"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ def _go(root: Path, file: str) -> list[list[str]]:
     return [
         *([[*_RUN, "-test.run", near]] if "Test" in near else []),
         _RUN,
-        [*_GO_TEST, "-short", "./gotorch/..."],
     ]
 
 
@@ -129,7 +127,6 @@ def _c(root: Path, file: str) -> list[list[str]]:
         *([[*_PYTEST, *(f"tests/{test}" for test in python)]] if python else []),
         _RUN,
         [*_PYTEST, *(f"tests/{test}" for test in tests)],
-        [*_GO_TEST, "-short", "./gotorch/..."],
     ]
 
 
