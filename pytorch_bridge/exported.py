@@ -89,7 +89,7 @@ def from_exported(program: Any, name: str | None = None) -> Model:
 _VIEWS = frozenset(
     """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
     transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view expand movedim.int
-    movedim.intlist swapaxes swapdims numpy_T mT
+    movedim.intlist swapaxes swapdims numpy_T mT detach
     """.split()  # noqa: SIM905
 )
 
@@ -118,6 +118,8 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         back = name, (IN, tuple(map(order.index, range(len(order)))))
     elif name == "unsqueeze":
         back = "squeeze.dim", arguments
+    elif name == "detach":
+        return _copied(x, new)
     elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
         back = "unsqueeze", arguments
     if back is not None:

@@ -173,7 +173,8 @@ class Importer:
             for d in args[0].shape:
                 total = total * d
             return total
-        if schema.name in _IDENTITIES:
+        # Of a program, kernels are chosen by whether a tensor requires a gradient.
+        if schema.name in _IDENTITIES and not (self.typed and schema.name == "aten::detach"):
             return args[0]
         if any(c in schema.name for c in _CHECKS):
             return None

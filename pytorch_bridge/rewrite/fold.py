@@ -34,6 +34,7 @@ def fold(fgraph: FunctionGraph) -> int:
 def _fold(fgraph: FunctionGraph, replace: Replace) -> int:
     sharing = Sharing(fgraph)
     outputs = set(fgraph.outputs)
+    given = {_storage(v.data) for v in fgraph.variables if isinstance(v, Constant)}
     count = 0
     for node in fgraph.toposort():
         if node not in fgraph:
@@ -50,7 +51,61 @@ def _fold(fgraph: FunctionGraph, replace: Replace) -> int:
             if old in outputs:
                 _give_copies(fgraph, new)
         count += done
+    _compact(fgraph, given)
     return count
+
+
+def _storage(value: Any) -> int:
+    """The number of a tensor's storage; 0 where there is none."""
+    import torch
+
+    plain = isinstance(value, torch.Tensor) and value.layout == torch.strided
+    return value.untyped_storage()._cdata if plain and not value.is_nested else 0
+
+
+def _compact(fgraph: FunctionGraph, given: set[int]) -> None:
+    """Gives constants memory of their own where less than half is left in the graph of a storage
+    that was made here, and has none of those `given`."""
+    parts: dict[int, list[Constant]] = {}
+    for v in fgraph.variables:
+        if isinstance(v, Constant) and _storage(v.data) not in {0, *given}:
+            parts.setdefault(_storage(v.data), []).append(v)
+    for mine in parts.values():
+        whole = mine[0].data.untyped_storage().nbytes()
+        if 2 * sum(_span(v.data) * v.data.element_size() for v in mine) > whole:
+            continue
+        if any(_looks_around(client) for v in mine for client, _ in fgraph.clients[v]):
+            continue
+        for v in mine:
+            v.data = _alone(v.data)
+
+
+def _span(t: Any) -> int:
+    """The elements from the first to the last of a tensor in its memory."""
+    if t.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+
+
+def _looks_around(client: Apply | str) -> bool:
+    """Whether what reads a tensor may read what lies around it, at the offset that it has."""
+    return isinstance(client, str) or "as_strided" in str(client.op)
+
+
+def _alone(t: Any) -> Any:
+    """The tensor with its strides, and its place between multiples of 64 bytes, in a storage that
+    ends with it: kernels look at these."""
+    import torch
+
+    if t.is_conj() or t.is_neg():
+        return t
+    before = t.storage_offset() % max(1, 64 // t.element_size())
+    with torch.inference_mode(False), torch.no_grad():
+        own = torch.empty(before + _span(t), dtype=t.dtype, device=t.device)
+        part = torch.as_strided(own, (_span(t),), (1,), before)
+        part.copy_(torch.as_strided(t.detach(), (_span(t),), (1,), t.storage_offset()))
+        own = torch.as_strided(own, t.shape, t.stride(), before)
+    return own.requires_grad_(t.requires_grad)
 
 
 def _invisible(sharing: Sharing, old: Variable, new: Constant, is_output: bool) -> bool:

@@ -91,6 +91,8 @@ class Rules:
                 new = rule.build(old.owner)
                 if new is None or not _as_narrow(old, new):
                     continue
+                if requires_grad(new) != requires_grad(old):
+                    continue  # PyTorch chooses kernels by that
                 if rule.copies and not sharing.may_be_one(old, new):
                     continue
                 if replace(old, new, rule.text):
@@ -102,6 +104,25 @@ class Rules:
 
 def _as_narrow(old: Variable, new: Variable) -> bool:
     return bool(old.type == new.type or old.type.is_super(new.type))
+
+
+def requires_grad(v: Variable) -> bool:
+    """Whether v is a constant that requires a gradient, or a view of one, which does so under
+    no_grad, too, unless it is detached."""
+    pending, seen = [v], set()
+    while pending:
+        x = pending.pop()
+        if isinstance(x, Constant) and getattr(x.data, "requires_grad", False):
+            return True
+        node = x.owner
+        if x in seen or node is None or x.index is None or owner(x, *_DETACHING):
+            continue
+        seen.add(x)
+        pending += [node.inputs[i] for i in node.op.view_map.get(x.index, ())]
+    return False
+
+
+_DETACHING = ("detach", "detach_copy")
 
 
 # What rules look at

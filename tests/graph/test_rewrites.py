@@ -154,6 +154,28 @@ def test_only_what_keeps_its_strides_is_made_smaller(value, stays):
         assert own.untyped_storage().nbytes() == value.numel() * 4
 
 
+def test_a_part_of_what_is_folded_owns_no_more_than_it_needs():
+    x, c = tensor_type(2)("x"), constant(torch.arange(1000.0))
+    for part, size in ((slice(2), 8), (slice(17, 19), 12), (slice(0, 999, 998), 4000)):
+        f = check([x], x + (c * 2.0)[part])
+        folded = f.fgraph.toposort()[0].inputs[1].data
+        assert folded.untyped_storage().nbytes() == size
+        assert torch.equal(folded, (torch.arange(1000.0) * 2)[part])
+        # As to strides and alignment, kernels see what they would have seen.
+        assert folded.stride() == torch.arange(1000.0)[part].stride()
+        assert folded.data_ptr() % 64 == 4 * (part.start or 0) % 64
+    # A part of what the caller keeps anyhow takes no memory, nor does one of what is needed whole.
+    w, y = constant(torch.arange(1000.0), "w"), tensor_type(1000)("y")
+    folded = check([x], x + w[:2]).fgraph.toposort()[0].inputs[1].data
+    assert folded.data_ptr() == w.data.data_ptr()
+    made = c * 2.0
+    f = check([x, y], [x + made[:2], y + made])
+    whole, part = sorted(
+        (v.data for v in f.fgraph.variables if isinstance(v, Constant)), key=len, reverse=True
+    )
+    assert part.data_ptr() == whole.data_ptr()
+
+
 def test_what_grows_is_not_folded():
     x = tensor_type(1)("x")
     small, large = ops.ones([100]), ops.ones([1000, 1000])
@@ -969,6 +991,61 @@ def test_a_folded_constant_is_to_kernels_what_it_stands_for(recorded):
                 assert getattr(found, fact)() == getattr(expected, fact)()
             assert found.data_ptr() % 64 == expected.data_ptr() % 64
             assert torch.equal(found, expected)
+
+
+class Look(pb.Op):
+    """Tells whether what a kernel gets requires a gradient."""
+
+    __props__ = ("name",)
+    random = True  # it looks each time
+    seen: dict[str, bool] = {}  # noqa: RUF012
+
+    def __init__(self, name):
+        self.name = name
+
+    def make_node(self, x):
+        return Apply(self, [x], [tensor_type()()])
+
+    def perform(self, node, inputs, output_storage):
+        self.seen[self.name] = inputs[0].requires_grad
+        output_storage[0][0] = torch.zeros(())
+
+
+@pytest.mark.parametrize("mode", ["py", "c"])
+def test_views_of_parameters_are_to_kernels_what_they_are_in_eager(mode):
+    """linear chooses by it how it computes, under no_grad too: of all functions in PyTorch's operator
+    database, it alone."""
+    data = torch.randn(6, 5, requires_grad=True)
+    n, x = schema_type("int")("n"), tensor_type(None)("x")
+    builds = {
+        "itself": lambda B, p, n: B.alias(p),
+        "slice": lambda B, p, n: B.slice(p, 0, 0, n),
+        "expand": lambda B, p, n: B.expand(p, [n, 6, 5]),
+        "view": lambda B, p, n: B.view(p, [n, -1]),
+        "reshape": lambda B, p, n: B.reshape(p, [n, -1]),
+        "turned": lambda B, p, n: B.t(B.slice(p, 0, 0, n)),
+        "contiguous": lambda B, p, n: B.contiguous(B.slice(p, 0, 0, n)),
+        "new": lambda B, p, n: B.mul(B.slice(p, 0, 0, n), 2.0),
+        # What rules take out or put in the place of something else.
+        "detached": lambda B, p, n: B.t(B.detach(p)),
+        "detached view": lambda B, p, n: B.detach(B.slice(p, 0, 0, n)),
+        "detached once": lambda B, p, n: B.slice(B.detach(p), 0, 0, n),
+        "copy": lambda B, p, n: B.clone(p),
+        "twice": lambda B, p, n: B.neg(B.neg(p)),
+        "turned twice": lambda B, p, n: B.t(B.t(p)),
+    }
+    leaf = TensorConstant(constant(data).type, data, "p")
+    with torch.no_grad():
+        expected = {k: build(torch.ops.aten, data, 2).requires_grad for k, build in builds.items()}
+    assert set(expected.values()) == {True, False}
+    looks = [Look(k)(build(ops, leaf, n)) for k, build in builds.items()]
+    for passes in (True, [p for p in PASSES if p != "fold"], False):
+        f = function([n, x], [*looks, x * 2], mode, rewrite=passes)
+        for grad in (torch.no_grad, torch.enable_grad):
+            Look.seen.clear()
+            with grad():
+                f(2, torch.ones(3))
+            assert Look.seen == expected
 
 
 def test_constants_of_another_alignment_are_not_one():
