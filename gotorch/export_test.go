@@ -66,6 +66,9 @@ func LockedNow() int64 { return locked.now.Load() }
 // LockedLimit returns how many may be at a time.
 func LockedLimit() int { return int(locked.limit) }
 
+// Tidying reports whether too many threads, or places that have given way, are seen to.
+func Tidying() bool { return tidying.armed.Load() }
+
 // SetMostLocked sets how many may be when the bound has given way, and how long others wait then.
 func SetMostLocked(most, patient int) {
 	mostLocked = func() int64 { return int64(most) }

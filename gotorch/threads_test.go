@@ -351,23 +351,26 @@ func TestThreadsThatAreIdleEnd(t *testing.T) {
 	inProcess(t, func() {
 		x := gotorch.Ones([]int64{4})
 		n := 3 * (gotorch.LockedLimit() + otherThreads)
-		var meeting, wait sync.WaitGroup
-		meeting.Add(n)
-		for range n {
-			wait.Go(func() {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				x.AddScalar(1)
-				meeting.Done()
-				meeting.Wait()
-			})
+		for range 2 { // and again, when all had been put in order
+			var meeting, wait sync.WaitGroup
+			meeting.Add(n)
+			for range n {
+				wait.Go(func() {
+					runtime.LockOSThread()
+					defer runtime.UnlockOSThread()
+					x.AddScalar(1)
+					meeting.Done()
+					meeting.Wait()
+				})
+			}
+			wait.Wait()
+			if now := threadsNow(t); now < n {
+				t.Errorf("there are %d threads, fewer than the %d goroutines had", now, n)
+			}
+			gotorch.NoGrad(func() {}) // the next call sees that they are too many
+			eventually(t, "threads to end", func() bool { return threadsNow(t) <= gotorch.LockedLimit()+otherThreads })
+			eventually(t, "nothing to be left to do", func() bool { return !gotorch.Tidying() })
 		}
-		wait.Wait()
-		if now := threadsNow(t); now < n {
-			t.Errorf("there are %d threads, fewer than the %d goroutines had", now, n)
-		}
-		gotorch.NoGrad(func() {}) // the next call sees that they are too many
-		eventually(t, "threads to end", func() bool { return threadsNow(t) <= gotorch.LockedLimit()+otherThreads })
 	})
 }
 
