@@ -157,13 +157,17 @@ def _whole(node: Any, kind: str, language: str) -> Any:
     if kind in ("boundary", "equality", "connective"):
         node = node.parent
     if language == "cpp":
-        above = node
-        while above is not None and above.type not in ("function_definition", "lambda_expression"):
-            constant = re.match(r"(static |inline )*(constexpr|const) ", _text(above)[:40])
-            if above.type in _CONSTANT_PLACES or (above.type == "declaration" and constant):
+        above, inside = node, False
+        while above is not None:
+            head = _text(above).partition("{")[0]
+            constant = "constexpr" in head or (not inside and re.match("(static )?const ", head))
+            if above.type in ("declaration", "function_definition") and constant:
                 return None
+            if above.type in _CONSTANT_PLACES and not inside:
+                return None
+            inside |= above.type in ("function_definition", "lambda_expression")
             above = above.parent
-        return None if above is None else node
+        return node if inside else None
     if kind in _BOOLEAN or _text(node) in _CONSTANTS:
         return node if _in_function(node) else None
     while node is not None and node.parent is not None and node.type not in _BLOCKS:
