@@ -107,7 +107,7 @@ def packages(folder: Path, device: str) -> None:
     )
 
 
-def tests_of(folder: Path) -> dict[str, list[str]]:
+def ended(folder: Path) -> dict[str, list[str]]:
     """Runs the packages' golden tests; the tests by how they ended, as "package.Test"."""
     done = run_go("test", "-json", "-count=1", "./...", cwd=folder, **env.variables())
     found: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ GOLDEN = [
 
 def test_exported_packages_on_the_standin(standin, tmp_path):
     packages(tmp_path, "privateuseone")
-    assert tests_of(tmp_path) == {"skip": GOLDEN}, "there is no such device yet"
+    assert ended(tmp_path) == {"skip": GOLDEN}, "there is no such device yet"
     for folder in ("positions", "trained", "constants", "compiled"):
         (tmp_path / folder / "library_test.go").write_text(
             f'package {folder}\n\nimport (\n\t"os"\n\t"testing"\n\n\t"gotorch.dev/gotorch"\n)\n\n'
@@ -136,14 +136,14 @@ def test_exported_packages_on_the_standin(standin, tmp_path):
             f"\tif err := gotorch.LoadLibrary({json.dumps(str(standin))}); err != nil {{\n"
             "\t\tpanic(err)\n\t}\n\tos.Exit(m.Run())\n}\n"
         )
-    assert tests_of(tmp_path) == {"pass": GOLDEN}
+    assert ended(tmp_path) == {"pass": GOLDEN}
 
 
 def test_exported_packages_on_cuda(library, tmp_path):
     if not os.environ.get("GOTORCH_TEST_CUDA"):
         pytest.skip("make test-cuda runs it")
     packages(tmp_path, "cuda")
-    assert tests_of(tmp_path) == {"pass": GOLDEN}
+    assert ended(tmp_path) == {"pass": GOLDEN}
 
 
 def test_what_cannot_be_on_a_device_is_refused(tmp_path):
