@@ -136,4 +136,29 @@ const char *cgotorch_check_tensor(Tensor t, const cgotorch_tensor_type *type) {
   });
 }
 
+const char *cgotorch_hold_words(const cgotorch_held *held, int64_t n) {
+  return guard([&] {
+    // What comes before element k of list i has been held.
+    const auto hold = [&](int64_t i, int64_t k) {
+      Tensor &at = held[i].at[k];
+      if (at == nullptr) return true;
+      at = cgotorch_hold(reinterpret_cast<int64_t>(at));
+      return at != nullptr;
+    };
+    for (int64_t i = 0; i < n; i++) {
+      for (int64_t k = 0; k < held[i].n; k++) {
+        if (hold(i, k)) continue;
+        cgotorch_drop_held(held, i);
+        FreeTensors(held[i].at, k);
+        throw Failure{"ValueError",
+                      "an argument was used after Close, or after the Scope it was made in"};
+      }
+    }
+  });
+}
+
+void cgotorch_drop_held(const cgotorch_held *held, int64_t n) {
+  for (int64_t i = 0; i < n; i++) FreeTensors(held[i].at, held[i].n);
+}
+
 }  // extern "C"

@@ -23,6 +23,18 @@ CGOTORCH_API const char *cgotorch_make_error(const char *kind, const char *messa
  * [place]". An error of NULL becomes a RuntimeError that says that none was set. */
 CGOTORCH_API const char *cgotorch_error_at(const char *error, const char *place);
 
+/* n words (runtime.h) of a caller whose tensors others may close meanwhile. */
+typedef struct {
+  Tensor *at;
+  int64_t n;
+} cgotorch_held;
+
+/* Puts a handle into the place of each word, of its own; zeros stay. ValueError where a tensor was
+ * closed; then no handle is there, and no word either. */
+CGOTORCH_API const char *cgotorch_hold_words(const cgotorch_held *held, int64_t n);
+/* Frees these handles. */
+CGOTORCH_API void cgotorch_drop_held(const cgotorch_held *held, int64_t n);
+
 /* A tensor without dimensions that stands for a number: type promotion takes it for one, as PyTorch
  * does where Python gives a number in the place of a tensor. */
 CGOTORCH_API const char *cgotorch_number_tensor(const Scalar *number, Tensor *result);

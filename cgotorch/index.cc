@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "thunk.h"
+#include "words.h"
 
 namespace cgotorch {
 namespace {
@@ -258,6 +259,29 @@ void set(const at::Tensor &self, const IndexTerm *terms, int64_t n, const Value 
   if (!self.is_inference()) self.unsafeGetTensorImpl()->bump_version();
 }
 
+bool has_word(const IndexTerm &term) { return term.kind == IndexTensor || term.kind == IndexMask; }
+
+std::vector<Word> words_of(const IndexTerm *terms, int64_t n) {
+  std::vector<Word> words;
+  for (int64_t i = 0; i < n; i++)
+    if (has_word(terms[i])) words.push_back(reinterpret_cast<Word>(terms[i].start));
+  return words;
+}
+
+// Calls f with the same terms, with handles where these have words.
+template <class F>
+const char *with_handles(const IndexTerm *terms, int64_t n, F &&f) {
+  if (std::none_of(terms, terms + n, has_word)) return f(terms);
+  const std::vector<Word> words = words_of(terms, n);
+  const UsesList uses(words.data(), static_cast<int64_t>(words.size()));
+  std::vector<IndexTerm> used_terms(terms, terms + n);
+  for (size_t i = 0, k = 0; i < used_terms.size(); i++) {
+    if (!has_word(terms[i])) continue;
+    used_terms[i].of.tensor = used(words[k++], ("terms[" + std::to_string(i) + "]").c_str());
+  }
+  return f(used_terms.data());
+}
+
 struct ItemBlock {
   cgotorch_block head;
   OutTensor result;
@@ -283,20 +307,33 @@ const char *SetItemScalar(Tensor self, const IndexTerm *terms, int64_t n, Scalar
   return guard([&] { set(in(self, "self"), terms, n, scalar(value), accumulate); });
 }
 
-const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,
+const char *cgotorch_get_item(int64_t self, const IndexTerm *terms, int64_t n,
                               cgotorch_block *block) {
   auto *b = reinterpret_cast<ItemBlock *>(block);
-  const char *err = GetItem(self, terms, n, &b->result.handle);
+  const auto word = reinterpret_cast<Word>(self);
+  const char *err = catching([&] {
+    const Uses uses(word);
+    const Tensor t = used(word, "self");
+    return with_handles(
+        terms, n, [&](const IndexTerm *with) { return GetItem(t, with, n, &b->result.handle); });
+  });
   if (err == nullptr) describe(b->result);
   block->scope = tls.scope;
   return err;
 }
 
-const char *cgotorch_set_item(Tensor self, const IndexTerm *terms, int64_t n,
+const char *cgotorch_set_item(int64_t self, const IndexTerm *terms, int64_t n,
                               const ItemValue *value) {
-  const bool accumulate = value->accumulate != 0;
-  if (value->tensor != nullptr) return SetItem(self, terms, n, value->tensor, accumulate);
-  return SetItemScalar(self, terms, n, value->scalar, accumulate);
+  const auto word = reinterpret_cast<Word>(self), value_word = reinterpret_cast<Word>(value->word);
+  return catching([&] {
+    const Uses uses(word, value_word);
+    const Tensor t = used(word, "self"), v = used_opt(value_word, "value");
+    const bool accumulate = value->accumulate != 0;
+    return with_handles(terms, n, [&](const IndexTerm *with) {
+      return v != nullptr ? SetItem(t, with, n, v, accumulate)
+                          : SetItemScalar(t, with, n, value->scalar, accumulate);
+    });
+  });
 }
 
 }  // extern "C"

@@ -44,17 +44,18 @@ CGOTORCH_API const char *SetItem(Tensor self, const IndexTerm *terms, int64_t n,
 CGOTORCH_API const char *SetItemScalar(Tensor self, const IndexTerm *terms, int64_t n, Scalar value,
                                        bool accumulate) CGOTORCH_SYMBOL(SetItemScalar);
 
-/* GetItem for callers that use cgotorch_call: block is the reserved word and the result. */
-CGOTORCH_API const char *cgotorch_get_item(Tensor self, const IndexTerm *terms, int64_t n,
+/* For callers that use cgotorch_call: self, the value and the tensors of terms are words
+ * (runtime.h), those of terms in start. block is the reserved word and the result. */
+CGOTORCH_API const char *cgotorch_get_item(int64_t self, const IndexTerm *terms, int64_t n,
                                            struct cgotorch_block *block);
 
 typedef struct {
-  Tensor tensor; /* or NULL, */
+  int64_t word;  /* of a tensor; or 0, */
   Scalar scalar; /* and then this */
   int64_t accumulate;
 } ItemValue;
 /* SetItem or SetItemScalar. */
-CGOTORCH_API const char *cgotorch_set_item(Tensor self, const IndexTerm *terms, int64_t n,
+CGOTORCH_API const char *cgotorch_set_item(int64_t self, const IndexTerm *terms, int64_t n,
                                            const ItemValue *value);
 
 #endif

@@ -47,6 +47,9 @@ struct ThreadState {
   int64_t made;   // handles given out and freed by this thread
   int64_t freed;
   int64_t settings;  // the generation of process-wide settings that this thread has applied
+  // The words that calls use, see words.h: up to uses, in memory from uses_first to uses_end.
+  const Tensor **uses, **uses_end, **uses_first;
+  struct ClosedByThread *closed;
 };
 extern __thread ThreadState tls __attribute__((tls_model("initial-exec"), visibility("hidden")));
 

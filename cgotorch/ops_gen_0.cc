@@ -168,9 +168,10 @@ const char *Abs(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Abs(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Abs(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Abs(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -182,9 +183,10 @@ const char *Abs_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Abs_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Abs_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Abs_(used(b.self, "self"), nullptr);
 }
 
 const char *Absolute(Tensor self, Tensor *result) {
@@ -192,9 +194,10 @@ const char *Absolute(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Absolute(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Absolute(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Absolute(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -204,9 +207,10 @@ const char *Absolute_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Absolute_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Absolute_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Absolute_(used(b.self, "self"), nullptr);
 }
 
 const char *AbsoluteOut(Tensor self, Tensor out_, Tensor *result) {
@@ -215,9 +219,10 @@ const char *AbsoluteOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AbsoluteOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AbsoluteOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AbsoluteOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AbsOut(Tensor self, Tensor out_, Tensor *result) {
@@ -227,9 +232,10 @@ const char *AbsOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AbsOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AbsOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AbsOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Acos(Tensor self, Tensor *result) {
@@ -238,9 +244,10 @@ const char *Acos(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Acos(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Acos(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Acos(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -252,9 +259,10 @@ const char *Acos_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Acos_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Acos_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Acos_(used(b.self, "self"), nullptr);
 }
 
 const char *Acosh(Tensor self, Tensor *result) {
@@ -263,9 +271,10 @@ const char *Acosh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Acosh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Acosh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Acosh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -277,9 +286,10 @@ const char *Acosh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Acosh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Acosh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Acosh_(used(b.self, "self"), nullptr);
 }
 
 const char *AcoshOut(Tensor self, Tensor out_, Tensor *result) {
@@ -289,9 +299,10 @@ const char *AcoshOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AcoshOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AcoshOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AcoshOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AcosOut(Tensor self, Tensor out_, Tensor *result) {
@@ -301,9 +312,10 @@ const char *AcosOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AcosOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AcosOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AcosOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AdaptiveAvgPool1d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -313,9 +325,10 @@ const char *AdaptiveAvgPool1d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_AdaptiveAvgPool1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveAvgPool1d(b.self, b.output_size, b.output_size_len,
+  const Uses uses(b.self);
+  if (auto *e = AdaptiveAvgPool1d(used(b.self, "self"), b.output_size, b.output_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -330,9 +343,11 @@ const char *AdaptiveAvgPool1dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_AdaptiveAvgPool1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveAvgPool1dOut(b.self, b.output_size, b.output_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AdaptiveAvgPool1dOut(used(b.self, "self"), b.output_size, b.output_size_len, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *AdaptiveAvgPool2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -342,9 +357,10 @@ const char *AdaptiveAvgPool2d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_AdaptiveAvgPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveAvgPool2d(b.self, b.output_size, b.output_size_len,
+  const Uses uses(b.self);
+  if (auto *e = AdaptiveAvgPool2d(used(b.self, "self"), b.output_size, b.output_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -375,9 +391,11 @@ const char *AdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_AdaptiveAvgPool2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveAvgPool2dOut(b.self, b.output_size, b.output_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AdaptiveAvgPool2dOut(used(b.self, "self"), b.output_size, b.output_size_len, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_AdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -395,9 +413,10 @@ const char *AdaptiveAvgPool3d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_AdaptiveAvgPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveAvgPool3d(b.self, b.output_size, b.output_size_len,
+  const Uses uses(b.self);
+  if (auto *e = AdaptiveAvgPool3d(used(b.self, "self"), b.output_size, b.output_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -416,9 +435,11 @@ const char *AdaptiveAvgPool3dBackward(Tensor grad_output, Tensor self, Tensor gr
 }
 
 const char *thunk_AdaptiveAvgPool3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveAvgPool3dBackward(b.grad_output, b.self, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return AdaptiveAvgPool3dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *_AdaptiveAvgPool3dBackward(Tensor grad_output, Tensor self, Tensor *result) {
@@ -439,9 +460,11 @@ const char *AdaptiveAvgPool3dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_AdaptiveAvgPool3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveAvgPool3dOut(b.self, b.output_size, b.output_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AdaptiveAvgPool3dOut(used(b.self, "self"), b.output_size, b.output_size_len, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_AdaptiveAvgPool3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -460,10 +483,11 @@ const char *AdaptiveMaxPool1d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_AdaptiveMaxPool1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveMaxPool1d(b.self, b.output_size, b.output_size_len, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AdaptiveMaxPool1d(used(b.self, "self"), b.output_size, b.output_size_len,
+      &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -475,10 +499,11 @@ const char *AdaptiveMaxPool2d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_AdaptiveMaxPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveMaxPool2d(b.self, b.output_size, b.output_size_len, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AdaptiveMaxPool2d(used(b.self, "self"), b.output_size, b.output_size_len,
+      &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -490,10 +515,11 @@ const char *AdaptiveMaxPool2dBackward(Tensor grad_output, Tensor self, Tensor in
 }
 
 const char *thunk_AdaptiveMaxPool2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor indices; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word indices; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveMaxPool2dBackward(b.grad_output, b.self, b.indices,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.indices);
+  if (auto *e = AdaptiveMaxPool2dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.indices, "indices"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -504,10 +530,11 @@ const char *AdaptiveMaxPool2dBackwardGradInput(Tensor grad_output, Tensor self, 
 }
 
 const char *thunk_AdaptiveMaxPool2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor indices; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word indices; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveMaxPool2dBackwardGradInput(b.grad_output, b.self, b.indices, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.indices, b.grad_input);
+  return AdaptiveMaxPool2dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.indices, "indices"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *AdaptiveMaxPool2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -516,10 +543,11 @@ const char *AdaptiveMaxPool2dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_AdaptiveMaxPool2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; Tensor out_; Tensor indices; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; Word out_; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveMaxPool2dOut(b.self, b.output_size, b.output_size_len, b.out_, b.indices, nullptr,
-      nullptr);
+  const Uses uses(b.self, b.out_, b.indices);
+  return AdaptiveMaxPool2dOut(used(b.self, "self"), b.output_size, b.output_size_len, used(b.out_,
+      "out_"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *AdaptiveMaxPool3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -528,10 +556,11 @@ const char *AdaptiveMaxPool3d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_AdaptiveMaxPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveMaxPool3d(b.self, b.output_size, b.output_size_len, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AdaptiveMaxPool3d(used(b.self, "self"), b.output_size, b.output_size_len,
+      &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -543,10 +572,11 @@ const char *AdaptiveMaxPool3dBackward(Tensor grad_output, Tensor self, Tensor in
 }
 
 const char *thunk_AdaptiveMaxPool3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor indices; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word indices; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AdaptiveMaxPool3dBackward(b.grad_output, b.self, b.indices,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.indices);
+  if (auto *e = AdaptiveMaxPool3dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.indices, "indices"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -557,10 +587,11 @@ const char *AdaptiveMaxPool3dBackwardGradInput(Tensor grad_output, Tensor self, 
 }
 
 const char *thunk_AdaptiveMaxPool3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor indices; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word indices; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveMaxPool3dBackwardGradInput(b.grad_output, b.self, b.indices, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.indices, b.grad_input);
+  return AdaptiveMaxPool3dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.indices, "indices"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *AdaptiveMaxPool3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -569,10 +600,11 @@ const char *AdaptiveMaxPool3dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_AdaptiveMaxPool3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; Tensor out_; Tensor indices; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; Word out_; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return AdaptiveMaxPool3dOut(b.self, b.output_size, b.output_size_len, b.out_, b.indices, nullptr,
-      nullptr);
+  const Uses uses(b.self, b.out_, b.indices);
+  return AdaptiveMaxPool3dOut(used(b.self, "self"), b.output_size, b.output_size_len, used(b.out_,
+      "out_"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *Add(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
@@ -581,9 +613,11 @@ const char *Add(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Add(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Add(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Add(used(b.self, "self"), used(b.other, "other"), b.alpha,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -595,9 +629,10 @@ const char *Add_(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Add_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return Add_(b.self, b.other, b.alpha, nullptr);
+  const Uses uses(b.self, b.other);
+  return Add_(used(b.self, "self"), used(b.other, "other"), b.alpha, nullptr);
 }
 
 const char *_AddBatchDim(Tensor self, int64_t batch_dim, int64_t level, Tensor *result) {
@@ -611,9 +646,11 @@ const char *AddBMM(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scala
 }
 
 const char *thunk_AddBMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddBMM(b.self, b.batch1, b.batch2, b.beta, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.batch1, b.batch2);
+  if (auto *e = AddBMM(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"),
+      b.beta, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -624,9 +661,11 @@ const char *AddBMM_(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scal
 }
 
 const char *thunk_AddBMM_(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; Scalar beta; Scalar alpha; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; Scalar beta; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return AddBMM_(b.self, b.batch1, b.batch2, b.beta, b.alpha, nullptr);
+  const Uses uses(b.self, b.batch1, b.batch2);
+  return AddBMM_(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"), b.beta,
+      b.alpha, nullptr);
 }
 
 const char *AddBMMOut(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
@@ -635,9 +674,11 @@ const char *AddBMMOut(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Sc
 }
 
 const char *thunk_AddBMMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddBMMOut(b.self, b.batch1, b.batch2, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.batch1, b.batch2, b.out_);
+  return AddBMMOut(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"),
+      b.beta, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *AddCDiv(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor *result) {
@@ -645,9 +686,11 @@ const char *AddCDiv(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, T
 }
 
 const char *thunk_AddCDiv(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor1; Tensor tensor2; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; Word tensor1; Word tensor2; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddCDiv(b.self, b.tensor1, b.tensor2, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.tensor1, b.tensor2);
+  if (auto *e = AddCDiv(used(b.self, "self"), used(b.tensor1, "tensor1"), used(b.tensor2,
+      "tensor2"), b.value, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -657,9 +700,11 @@ const char *AddCDiv_(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, 
 }
 
 const char *thunk_AddCDiv_(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor1; Tensor tensor2; Scalar value; };
+  struct B { void *scope; Word self; Word tensor1; Word tensor2; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return AddCDiv_(b.self, b.tensor1, b.tensor2, b.value, nullptr);
+  const Uses uses(b.self, b.tensor1, b.tensor2);
+  return AddCDiv_(used(b.self, "self"), used(b.tensor1, "tensor1"), used(b.tensor2, "tensor2"),
+      b.value, nullptr);
 }
 
 const char *AddCDivOut(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor out_,
@@ -668,9 +713,11 @@ const char *AddCDivOut(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value
 }
 
 const char *thunk_AddCDivOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor1; Tensor tensor2; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; Word tensor1; Word tensor2; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddCDivOut(b.self, b.tensor1, b.tensor2, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.tensor1, b.tensor2, b.out_);
+  return AddCDivOut(used(b.self, "self"), used(b.tensor1, "tensor1"), used(b.tensor2, "tensor2"),
+      b.value, used(b.out_, "out_"), nullptr);
 }
 
 const char *AddCMul(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor *result) {
@@ -678,9 +725,11 @@ const char *AddCMul(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, T
 }
 
 const char *thunk_AddCMul(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor1; Tensor tensor2; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; Word tensor1; Word tensor2; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddCMul(b.self, b.tensor1, b.tensor2, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.tensor1, b.tensor2);
+  if (auto *e = AddCMul(used(b.self, "self"), used(b.tensor1, "tensor1"), used(b.tensor2,
+      "tensor2"), b.value, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -690,9 +739,11 @@ const char *AddCMul_(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, 
 }
 
 const char *thunk_AddCMul_(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor1; Tensor tensor2; Scalar value; };
+  struct B { void *scope; Word self; Word tensor1; Word tensor2; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return AddCMul_(b.self, b.tensor1, b.tensor2, b.value, nullptr);
+  const Uses uses(b.self, b.tensor1, b.tensor2);
+  return AddCMul_(used(b.self, "self"), used(b.tensor1, "tensor1"), used(b.tensor2, "tensor2"),
+      b.value, nullptr);
 }
 
 const char *AddCMulOut(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, Tensor out_,
@@ -701,9 +752,11 @@ const char *AddCMulOut(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value
 }
 
 const char *thunk_AddCMulOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor1; Tensor tensor2; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; Word tensor1; Word tensor2; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddCMulOut(b.self, b.tensor1, b.tensor2, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.tensor1, b.tensor2, b.out_);
+  return AddCMulOut(used(b.self, "self"), used(b.tensor1, "tensor1"), used(b.tensor2, "tensor2"),
+      b.value, used(b.out_, "out_"), nullptr);
 }
 
 const char *AddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
@@ -712,9 +765,11 @@ const char *AddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alp
 }
 
 const char *thunk_AddMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddMM(b.self, b.mat1, b.mat2, b.beta, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat1, b.mat2);
+  if (auto *e = AddMM(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"), b.beta,
+      b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -725,9 +780,11 @@ const char *AddMM_(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar al
 }
 
 const char *thunk_AddMM_(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return AddMM_(b.self, b.mat1, b.mat2, b.beta, b.alpha, nullptr);
+  const Uses uses(b.self, b.mat1, b.mat2);
+  return AddMM_(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"), b.beta, b.alpha,
+      nullptr);
 }
 
 const char *_AddMMActivation(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
@@ -746,10 +803,11 @@ const char *AddMMDType(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dty
 }
 
 const char *thunk_AddMMDType(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; int64_t out_dtype; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; int64_t out_dtype; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddMMDType(b.self, b.mat1, b.mat2, go_dtype(b.out_dtype), b.beta, b.alpha,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat1, b.mat2);
+  if (auto *e = AddMMDType(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"),
+      go_dtype(b.out_dtype), b.beta, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -760,10 +818,11 @@ const char *AddMMDTypeOut(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_
 }
 
 const char *thunk_AddMMDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; int64_t out_dtype; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; int64_t out_dtype; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddMMDTypeOut(b.self, b.mat1, b.mat2, go_dtype(b.out_dtype), b.beta, b.alpha, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.mat1, b.mat2, b.out_);
+  return AddMMDTypeOut(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"),
+      go_dtype(b.out_dtype), b.beta, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *AddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha, Tensor out_,
@@ -772,9 +831,11 @@ const char *AddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar 
 }
 
 const char *thunk_AddMMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddMMOut(b.self, b.mat1, b.mat2, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.mat1, b.mat2, b.out_);
+  return AddMMOut(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"), b.beta,
+      b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *AddMV(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alpha, Tensor *result) {
@@ -782,9 +843,11 @@ const char *AddMV(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alpha
 }
 
 const char *thunk_AddMV(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat; Tensor vec; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word mat; Word vec; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddMV(b.self, b.mat, b.vec, b.beta, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat, b.vec);
+  if (auto *e = AddMV(used(b.self, "self"), used(b.mat, "mat"), used(b.vec, "vec"), b.beta,
+      b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -794,9 +857,11 @@ const char *AddMV_(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alph
 }
 
 const char *thunk_AddMV_(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat; Tensor vec; Scalar beta; Scalar alpha; };
+  struct B { void *scope; Word self; Word mat; Word vec; Scalar beta; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return AddMV_(b.self, b.mat, b.vec, b.beta, b.alpha, nullptr);
+  const Uses uses(b.self, b.mat, b.vec);
+  return AddMV_(used(b.self, "self"), used(b.mat, "mat"), used(b.vec, "vec"), b.beta, b.alpha,
+      nullptr);
 }
 
 const char *AddMVOut(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar alpha, Tensor out_,
@@ -805,9 +870,11 @@ const char *AddMVOut(Tensor self, Tensor mat, Tensor vec, Scalar beta, Scalar al
 }
 
 const char *thunk_AddMVOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat; Tensor vec; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word mat; Word vec; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddMVOut(b.self, b.mat, b.vec, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.mat, b.vec, b.out_);
+  return AddMVOut(used(b.self, "self"), used(b.mat, "mat"), used(b.vec, "vec"), b.beta, b.alpha,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *AddOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
@@ -815,9 +882,11 @@ const char *AddOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor 
 }
 
 const char *thunk_AddOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return AddOut(used(b.self, "self"), used(b.other, "other"), b.alpha, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *AddR(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha, Tensor *result) {
@@ -825,9 +894,11 @@ const char *AddR(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alph
 }
 
 const char *thunk_AddR(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec1; Tensor vec2; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word vec1; Word vec2; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddR(b.self, b.vec1, b.vec2, b.beta, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.vec1, b.vec2);
+  if (auto *e = AddR(used(b.self, "self"), used(b.vec1, "vec1"), used(b.vec2, "vec2"), b.beta,
+      b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -838,9 +909,11 @@ const char *AddR_(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alp
 }
 
 const char *thunk_AddR_(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec1; Tensor vec2; Scalar beta; Scalar alpha; };
+  struct B { void *scope; Word self; Word vec1; Word vec2; Scalar beta; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return AddR_(b.self, b.vec1, b.vec2, b.beta, b.alpha, nullptr);
+  const Uses uses(b.self, b.vec1, b.vec2);
+  return AddR_(used(b.self, "self"), used(b.vec1, "vec1"), used(b.vec2, "vec2"), b.beta, b.alpha,
+      nullptr);
 }
 
 const char *_AddReLUOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
@@ -884,9 +957,11 @@ const char *AddROut(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar a
 }
 
 const char *thunk_AddROut(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec1; Tensor vec2; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word vec1; Word vec2; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddROut(b.self, b.vec1, b.vec2, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.vec1, b.vec2, b.out_);
+  return AddROut(used(b.self, "self"), used(b.vec1, "vec1"), used(b.vec2, "vec2"), b.beta, b.alpha,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *AddScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
@@ -895,9 +970,10 @@ const char *AddScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_AddScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AddScalar(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AddScalar(used(b.self, "self"), b.other, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -909,9 +985,10 @@ const char *AddScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result) 
 }
 
 const char *thunk_AddScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return AddScalar_(b.self, b.other, b.alpha, nullptr);
+  const Uses uses(b.self);
+  return AddScalar_(used(b.self, "self"), b.other, b.alpha, nullptr);
 }
 
 const char *AddScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, Tensor *result) {
@@ -921,9 +998,10 @@ const char *AddScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, T
 }
 
 const char *thunk_AddScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AddScalarOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AddScalarOut(used(b.self, "self"), b.other, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *Adjoint(Tensor self, Tensor *result) {
@@ -931,9 +1009,10 @@ const char *Adjoint(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Adjoint(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Adjoint(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Adjoint(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -946,10 +1025,11 @@ const char *AffineGridGenerator(Tensor theta, const int64_t *size, int64_t size_
 }
 
 const char *thunk_AffineGridGenerator(void *p) {
-  struct B { void *scope; Tensor theta; const int64_t * size; int64_t size_len; int64_t align_corners; OutTensor result; };
+  struct B { void *scope; Word theta; const int64_t * size; int64_t size_len; int64_t align_corners; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AffineGridGenerator(b.theta, b.size, b.size_len, b.align_corners != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.theta);
+  if (auto *e = AffineGridGenerator(used(b.theta, "theta"), b.size, b.size_len,
+      b.align_corners != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -961,10 +1041,11 @@ const char *AffineGridGeneratorBackward(Tensor grad, const int64_t *size, int64_
 }
 
 const char *thunk_AffineGridGeneratorBackward(void *p) {
-  struct B { void *scope; Tensor grad; const int64_t * size; int64_t size_len; int64_t align_corners; OutTensor result; };
+  struct B { void *scope; Word grad; const int64_t * size; int64_t size_len; int64_t align_corners; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AffineGridGeneratorBackward(b.grad, b.size, b.size_len, b.align_corners != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad);
+  if (auto *e = AffineGridGeneratorBackward(used(b.grad, "grad"), b.size, b.size_len,
+      b.align_corners != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -978,9 +1059,11 @@ const char *AffineGridGeneratorOut(Tensor theta, const int64_t *size, int64_t si
 }
 
 const char *thunk_AffineGridGeneratorOut(void *p) {
-  struct B { void *scope; Tensor theta; const int64_t * size; int64_t size_len; int64_t align_corners; Tensor out_; };
+  struct B { void *scope; Word theta; const int64_t * size; int64_t size_len; int64_t align_corners; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AffineGridGeneratorOut(b.theta, b.size, b.size_len, b.align_corners != 0, b.out_, nullptr);
+  const Uses uses(b.theta, b.out_);
+  return AffineGridGeneratorOut(used(b.theta, "theta"), b.size, b.size_len, b.align_corners != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Alias(Tensor self, Tensor *result) {
@@ -989,9 +1072,10 @@ const char *Alias(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Alias(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Alias(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Alias(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1002,9 +1086,10 @@ const char *AliasCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_AliasCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AliasCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AliasCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1016,9 +1101,10 @@ const char *AliasCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AliasCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AliasCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AliasCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *All(Tensor self, Tensor *result) {
@@ -1027,9 +1113,10 @@ const char *All(Tensor self, Tensor *result) {
 }
 
 const char *thunk_All(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = All(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = All(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1041,9 +1128,10 @@ const char *AllAllOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AllAllOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AllAllOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AllAllOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AllClose(Tensor self, Tensor other, double rtol, double atol, bool equal_nan,
@@ -1052,10 +1140,12 @@ const char *AllClose(Tensor self, Tensor other, double rtol, double atol, bool e
 }
 
 const char *thunk_AllClose(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; double rtol; double atol; int64_t equal_nan; int64_t result; };
+  struct B { void *scope; Word self; Word other; double rtol; double atol; int64_t equal_nan; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.other);
   bool result;
-  if (auto *e = AllClose(b.self, b.other, b.rtol, b.atol, b.equal_nan != 0, &result)) return e;
+  if (auto *e = AllClose(used(b.self, "self"), used(b.other, "other"), b.rtol, b.atol,
+      b.equal_nan != 0, &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1066,9 +1156,10 @@ const char *AllDim(Tensor self, int64_t dim, bool keepdim, Tensor *result) {
 }
 
 const char *thunk_AllDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AllDim(b.self, b.dim, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AllDim(used(b.self, "self"), b.dim, b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1080,9 +1171,11 @@ const char *AllDims(Tensor self, const int64_t *dim, int64_t dim_len, bool keepd
 }
 
 const char *thunk_AllDims(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AllDims(b.self, b.dim, b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AllDims(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1095,9 +1188,11 @@ const char *AllDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, bool ke
 }
 
 const char *thunk_AllDimsOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AllDimsOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AllDimsOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *AllOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *result) {
@@ -1107,9 +1202,10 @@ const char *AllOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *
 }
 
 const char *thunk_AllOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AllOut(b.self, b.dim, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AllOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *AlphaDropout(Tensor input, double p, bool train, Tensor *result) {
@@ -1117,9 +1213,10 @@ const char *AlphaDropout(Tensor input, double p, bool train, Tensor *result) {
 }
 
 const char *thunk_AlphaDropout(void *p) {
-  struct B { void *scope; Tensor input; double p; int64_t train; OutTensor result; };
+  struct B { void *scope; Word input; double p; int64_t train; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AlphaDropout(b.input, b.p, b.train != 0, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = AlphaDropout(used(b.input, "input"), b.p, b.train != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1130,9 +1227,10 @@ const char *AlphaDropout_(Tensor self, double p, bool train, Tensor *result) {
 }
 
 const char *thunk_AlphaDropout_(void *p) {
-  struct B { void *scope; Tensor self; double p; int64_t train; };
+  struct B { void *scope; Word self; double p; int64_t train; };
   auto &b = *static_cast<B *>(p);
-  return AlphaDropout_(b.self, b.p, b.train != 0, nullptr);
+  const Uses uses(b.self);
+  return AlphaDropout_(used(b.self, "self"), b.p, b.train != 0, nullptr);
 }
 
 const char *AMax(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor *result) {
@@ -1141,9 +1239,11 @@ const char *AMax(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
 }
 
 const char *thunk_AMax(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AMax(b.self, b.dim, b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AMax(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1156,9 +1256,11 @@ const char *AMaxOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepd
 }
 
 const char *thunk_AMaxOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AMaxOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AMaxOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *AMin(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim, Tensor *result) {
@@ -1167,9 +1269,11 @@ const char *AMin(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
 }
 
 const char *thunk_AMin(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AMin(b.self, b.dim, b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AMin(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1179,9 +1283,11 @@ const char *AMinMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *min, 
 }
 
 const char *thunk_AMinMax(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t keepdim; OutTensor min; OutTensor max; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t keepdim; OutTensor min; OutTensor max; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AMinMax(b.self, b.dim, b.keepdim != 0, &b.min.handle, &b.max.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AMinMax(used(b.self, "self"), b.dim, b.keepdim != 0, &b.min.handle,
+      &b.max.handle)) return e;
   describe(b.min);
   describe(b.max);
   return nullptr;
@@ -1206,9 +1312,11 @@ const char *AMinMaxOut(Tensor self, const int64_t *dim, bool keepdim, Tensor min
 }
 
 const char *thunk_AMinMaxOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t keepdim; Tensor min; Tensor max; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t keepdim; Word min; Word max; };
   auto &b = *static_cast<B *>(p);
-  return AMinMaxOut(b.self, b.dim, b.keepdim != 0, b.min, b.max, nullptr, nullptr);
+  const Uses uses(b.self, b.min, b.max);
+  return AMinMaxOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.min, "min"), used(b.max,
+      "max"), nullptr, nullptr);
 }
 
 const char *_AMinMaxOut(Tensor self, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
@@ -1223,9 +1331,11 @@ const char *AMinOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepd
 }
 
 const char *thunk_AMinOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AMinOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AMinOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *_AmpForeachNonFiniteCheckAndUnscale(const Tensor *self, int64_t self_len,
@@ -1273,9 +1383,10 @@ const char *And(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_And(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = And(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = And(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1286,9 +1397,10 @@ const char *And_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_And_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return And_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return And_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *AndScalar(Tensor self, Scalar other, Tensor *result) {
@@ -1296,9 +1408,10 @@ const char *AndScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_AndScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AndScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AndScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1309,9 +1422,10 @@ const char *AndScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_AndScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return AndScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return AndScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *Angle(Tensor self, Tensor *result) {
@@ -1320,9 +1434,10 @@ const char *Angle(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Angle(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Angle(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Angle(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1334,9 +1449,10 @@ const char *AngleOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AngleOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AngleOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AngleOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Any(Tensor self, Tensor *result) {
@@ -1345,9 +1461,10 @@ const char *Any(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Any(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Any(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Any(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1359,9 +1476,10 @@ const char *AnyAllOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AnyAllOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AnyAllOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AnyAllOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AnyDim(Tensor self, int64_t dim, bool keepdim, Tensor *result) {
@@ -1370,9 +1488,10 @@ const char *AnyDim(Tensor self, int64_t dim, bool keepdim, Tensor *result) {
 }
 
 const char *thunk_AnyDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AnyDim(b.self, b.dim, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AnyDim(used(b.self, "self"), b.dim, b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1384,9 +1503,11 @@ const char *AnyDims(Tensor self, const int64_t *dim, int64_t dim_len, bool keepd
 }
 
 const char *thunk_AnyDims(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AnyDims(b.self, b.dim, b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AnyDims(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1399,9 +1520,11 @@ const char *AnyDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, bool ke
 }
 
 const char *thunk_AnyDimsOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AnyDimsOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AnyDimsOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *AnyOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *result) {
@@ -1411,9 +1534,10 @@ const char *AnyOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *
 }
 
 const char *thunk_AnyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AnyOut(b.self, b.dim, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AnyOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *Arange(Scalar end, const ScalarType *dtype_, const Layout *layout_,
@@ -1439,9 +1563,10 @@ const char *ArangeOut(Scalar end, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArangeOut(void *p) {
-  struct B { void *scope; Scalar end; Tensor out_; };
+  struct B { void *scope; Scalar end; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArangeOut(b.end, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return ArangeOut(b.end, used(b.out_, "out_"), nullptr);
 }
 
 const char *ArangeStart(Scalar start, Scalar end, const ScalarType *dtype_, const Layout *layout_,
@@ -1470,9 +1595,10 @@ const char *ArangeStartOut(Scalar start, Scalar end, Scalar step, Tensor out_, T
 }
 
 const char *thunk_ArangeStartOut(void *p) {
-  struct B { void *scope; Scalar start; Scalar end; Scalar step; Tensor out_; };
+  struct B { void *scope; Scalar start; Scalar end; Scalar step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArangeStartOut(b.start, b.end, b.step, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return ArangeStartOut(b.start, b.end, b.step, used(b.out_, "out_"), nullptr);
 }
 
 const char *ArangeStartStep(Scalar start, Scalar end, Scalar step, const ScalarType *dtype_,
@@ -1498,9 +1624,10 @@ const char *Arccos(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arccos(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arccos(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Arccos(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1510,9 +1637,10 @@ const char *Arccos_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arccos_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Arccos_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Arccos_(used(b.self, "self"), nullptr);
 }
 
 const char *Arccosh(Tensor self, Tensor *result) {
@@ -1520,9 +1648,10 @@ const char *Arccosh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arccosh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arccosh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Arccosh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1532,9 +1661,10 @@ const char *Arccosh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arccosh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Arccosh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Arccosh_(used(b.self, "self"), nullptr);
 }
 
 const char *ArccoshOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1543,9 +1673,10 @@ const char *ArccoshOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArccoshOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArccoshOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArccoshOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ArccosOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1554,9 +1685,10 @@ const char *ArccosOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArccosOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArccosOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArccosOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Arcsin(Tensor self, Tensor *result) {
@@ -1564,9 +1696,10 @@ const char *Arcsin(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arcsin(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arcsin(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Arcsin(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1576,9 +1709,10 @@ const char *Arcsin_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arcsin_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Arcsin_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Arcsin_(used(b.self, "self"), nullptr);
 }
 
 const char *Arcsinh(Tensor self, Tensor *result) {
@@ -1586,9 +1720,10 @@ const char *Arcsinh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arcsinh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arcsinh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Arcsinh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1598,9 +1733,10 @@ const char *Arcsinh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arcsinh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Arcsinh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Arcsinh_(used(b.self, "self"), nullptr);
 }
 
 const char *ArcsinhOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1609,9 +1745,10 @@ const char *ArcsinhOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArcsinhOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArcsinhOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArcsinhOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ArcsinOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1620,9 +1757,10 @@ const char *ArcsinOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArcsinOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArcsinOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArcsinOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Arctan(Tensor self, Tensor *result) {
@@ -1630,9 +1768,10 @@ const char *Arctan(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arctan(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arctan(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Arctan(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1642,9 +1781,10 @@ const char *Arctan2(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Arctan2(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arctan2(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Arctan2(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1655,9 +1795,10 @@ const char *Arctan2_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Arctan2_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Arctan2_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Arctan2_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *Arctan2Out(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -1666,9 +1807,10 @@ const char *Arctan2Out(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Arctan2Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Arctan2Out(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return Arctan2Out(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Arctan_(Tensor self, Tensor *result) {
@@ -1676,9 +1818,10 @@ const char *Arctan_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arctan_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Arctan_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Arctan_(used(b.self, "self"), nullptr);
 }
 
 const char *Arctanh(Tensor self, Tensor *result) {
@@ -1686,9 +1829,10 @@ const char *Arctanh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arctanh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Arctanh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Arctanh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1698,9 +1842,10 @@ const char *Arctanh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Arctanh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Arctanh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Arctanh_(used(b.self, "self"), nullptr);
 }
 
 const char *ArctanhOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1709,9 +1854,10 @@ const char *ArctanhOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArctanhOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArctanhOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArctanhOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ArctanOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1720,9 +1866,10 @@ const char *ArctanOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ArctanOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArctanOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArctanOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ArgMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *result) {
@@ -1731,9 +1878,10 @@ const char *ArgMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *result
 }
 
 const char *thunk_ArgMax(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ArgMax(b.self, b.dim, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ArgMax(used(b.self, "self"), b.dim, b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1745,9 +1893,10 @@ const char *ArgMaxOut(Tensor self, const int64_t *dim, bool keepdim, Tensor out_
 }
 
 const char *thunk_ArgMaxOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArgMaxOut(b.self, b.dim, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArgMaxOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *ArgMin(Tensor self, const int64_t *dim, bool keepdim, Tensor *result) {
@@ -1756,9 +1905,10 @@ const char *ArgMin(Tensor self, const int64_t *dim, bool keepdim, Tensor *result
 }
 
 const char *thunk_ArgMin(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ArgMin(b.self, b.dim, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ArgMin(used(b.self, "self"), b.dim, b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1770,9 +1920,10 @@ const char *ArgMinOut(Tensor self, const int64_t *dim, bool keepdim, Tensor out_
 }
 
 const char *thunk_ArgMinOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArgMinOut(b.self, b.dim, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArgMinOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *ArgSort(Tensor self, int64_t dim, bool descending, Tensor *result) {
@@ -1780,9 +1931,10 @@ const char *ArgSort(Tensor self, int64_t dim, bool descending, Tensor *result) {
 }
 
 const char *thunk_ArgSort(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t descending; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t descending; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ArgSort(b.self, b.dim, b.descending != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ArgSort(used(b.self, "self"), b.dim, b.descending != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1793,9 +1945,10 @@ const char *ArgSortStable(Tensor self, bool stable, int64_t dim, bool descending
 }
 
 const char *thunk_ArgSortStable(void *p) {
-  struct B { void *scope; Tensor self; int64_t stable; int64_t dim; int64_t descending; OutTensor result; };
+  struct B { void *scope; Word self; int64_t stable; int64_t dim; int64_t descending; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ArgSortStable(b.self, b.stable != 0, b.dim, b.descending != 0,
+  const Uses uses(b.self);
+  if (auto *e = ArgSortStable(used(b.self, "self"), b.stable != 0, b.dim, b.descending != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1808,9 +1961,11 @@ const char *ArgSortStableOut(Tensor self, bool stable, int64_t dim, bool descend
 }
 
 const char *thunk_ArgSortStableOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t stable; int64_t dim; int64_t descending; Tensor out_; };
+  struct B { void *scope; Word self; int64_t stable; int64_t dim; int64_t descending; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ArgSortStableOut(b.self, b.stable != 0, b.dim, b.descending != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ArgSortStableOut(used(b.self, "self"), b.stable != 0, b.dim, b.descending != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ArgWhere(Tensor self, Tensor *result) {
@@ -1818,9 +1973,10 @@ const char *ArgWhere(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ArgWhere(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ArgWhere(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ArgWhere(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1831,9 +1987,10 @@ const char *Asin(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Asin(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Asin(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Asin(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1845,9 +2002,10 @@ const char *Asin_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Asin_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Asin_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Asin_(used(b.self, "self"), nullptr);
 }
 
 const char *Asinh(Tensor self, Tensor *result) {
@@ -1856,9 +2014,10 @@ const char *Asinh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Asinh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Asinh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Asinh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1870,9 +2029,10 @@ const char *Asinh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Asinh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Asinh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Asinh_(used(b.self, "self"), nullptr);
 }
 
 const char *AsinhOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1882,9 +2042,10 @@ const char *AsinhOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AsinhOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AsinhOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AsinhOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AsinOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1894,9 +2055,10 @@ const char *AsinOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AsinOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AsinOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AsinOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_AssertAsync(Tensor self) {
@@ -1925,10 +2087,11 @@ const char *AsStrided(Tensor self, const int64_t *size, int64_t size_len, const 
 }
 
 const char *thunk_AsStrided(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AsStrided(b.self, b.size, b.size_len, b.stride, b.stride_len, b.storage_offset,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AsStrided(used(b.self, "self"), b.size, b.size_len, b.stride, b.stride_len,
+      b.storage_offset, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1942,9 +2105,11 @@ const char *AsStrided_(Tensor self, const int64_t *size, int64_t size_len, const
 }
 
 const char *thunk_AsStrided_(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; };
   auto &b = *static_cast<B *>(p);
-  return AsStrided_(b.self, b.size, b.size_len, b.stride, b.stride_len, b.storage_offset, nullptr);
+  const Uses uses(b.self);
+  return AsStrided_(used(b.self, "self"), b.size, b.size_len, b.stride, b.stride_len,
+      b.storage_offset, nullptr);
 }
 
 const char *AsStridedCopy(Tensor self, const int64_t *size, int64_t size_len,
@@ -1955,10 +2120,11 @@ const char *AsStridedCopy(Tensor self, const int64_t *size, int64_t size_len,
 }
 
 const char *thunk_AsStridedCopy(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AsStridedCopy(b.self, b.size, b.size_len, b.stride, b.stride_len, b.storage_offset,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AsStridedCopy(used(b.self, "self"), b.size, b.size_len, b.stride, b.stride_len,
+      b.storage_offset, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1973,10 +2139,11 @@ const char *AsStridedCopyOut(Tensor self, const int64_t *size, int64_t size_len,
 }
 
 const char *thunk_AsStridedCopyOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AsStridedCopyOut(b.self, b.size, b.size_len, b.stride, b.stride_len, b.storage_offset,
-      b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AsStridedCopyOut(used(b.self, "self"), b.size, b.size_len, b.stride, b.stride_len,
+      b.storage_offset, used(b.out_, "out_"), nullptr);
 }
 
 const char *AsStridedScatter(Tensor self, Tensor src, const int64_t *size, int64_t size_len,
@@ -1987,10 +2154,11 @@ const char *AsStridedScatter(Tensor self, Tensor src, const int64_t *size, int64
 }
 
 const char *thunk_AsStridedScatter(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; OutTensor result; };
+  struct B { void *scope; Word self; Word src; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AsStridedScatter(b.self, b.src, b.size, b.size_len, b.stride, b.stride_len,
-      b.storage_offset, &b.result.handle)) return e;
+  const Uses uses(b.self, b.src);
+  if (auto *e = AsStridedScatter(used(b.self, "self"), used(b.src, "src"), b.size, b.size_len,
+      b.stride, b.stride_len, b.storage_offset, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2002,10 +2170,11 @@ const char *AsStridedScatterOut(Tensor self, Tensor src, const int64_t *size, in
 }
 
 const char *thunk_AsStridedScatterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; Tensor out_; };
+  struct B { void *scope; Word self; Word src; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; const int64_t * storage_offset; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AsStridedScatterOut(b.self, b.src, b.size, b.size_len, b.stride, b.stride_len,
-      b.storage_offset, b.out_, nullptr);
+  const Uses uses(b.self, b.src, b.out_);
+  return AsStridedScatterOut(used(b.self, "self"), used(b.src, "src"), b.size, b.size_len,
+      b.stride, b.stride_len, b.storage_offset, used(b.out_, "out_"), nullptr);
 }
 
 const char *Atan(Tensor self, Tensor *result) {
@@ -2014,9 +2183,10 @@ const char *Atan(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atan(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Atan(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Atan(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2027,9 +2197,10 @@ const char *Atan2(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Atan2(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Atan2(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Atan2(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2041,9 +2212,10 @@ const char *Atan2_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Atan2_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Atan2_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Atan2_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *Atan2Out(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2051,9 +2223,10 @@ const char *Atan2Out(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Atan2Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Atan2Out(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return Atan2Out(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Atan_(Tensor self, Tensor *result) {
@@ -2063,9 +2236,10 @@ const char *Atan_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atan_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Atan_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Atan_(used(b.self, "self"), nullptr);
 }
 
 const char *Atanh(Tensor self, Tensor *result) {
@@ -2074,9 +2248,10 @@ const char *Atanh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atanh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Atanh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Atanh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2088,9 +2263,10 @@ const char *Atanh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atanh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Atanh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Atanh_(used(b.self, "self"), nullptr);
 }
 
 const char *AtanhOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2100,9 +2276,10 @@ const char *AtanhOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AtanhOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AtanhOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AtanhOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *AtanOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2112,9 +2289,10 @@ const char *AtanOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_AtanOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AtanOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AtanOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Atleast1d(Tensor self, Tensor *result) {
@@ -2122,9 +2300,10 @@ const char *Atleast1d(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atleast1d(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Atleast1d(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Atleast1d(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2136,11 +2315,12 @@ const char *Atleast1dSequence(const Tensor *tensors, int64_t tensors_len, Tensor
 }
 
 const char *thunk_Atleast1dSequence(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Atleast1dSequence(b.tensors, b.tensors_len, &result, &result_len)) return e;
+  if (auto *e = Atleast1dSequence(tensors.data(), tensors.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2150,9 +2330,10 @@ const char *Atleast2d(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atleast2d(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Atleast2d(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Atleast2d(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2164,11 +2345,12 @@ const char *Atleast2dSequence(const Tensor *tensors, int64_t tensors_len, Tensor
 }
 
 const char *thunk_Atleast2dSequence(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Atleast2dSequence(b.tensors, b.tensors_len, &result, &result_len)) return e;
+  if (auto *e = Atleast2dSequence(tensors.data(), tensors.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2178,9 +2360,10 @@ const char *Atleast3d(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Atleast3d(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Atleast3d(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Atleast3d(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2192,11 +2375,12 @@ const char *Atleast3dSequence(const Tensor *tensors, int64_t tensors_len, Tensor
 }
 
 const char *thunk_Atleast3dSequence(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Atleast3dSequence(b.tensors, b.tensors_len, &result, &result_len)) return e;
+  if (auto *e = Atleast3dSequence(tensors.data(), tensors.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2222,10 +2406,11 @@ const char *AvgPool1d(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_AvgPool1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AvgPool1d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
+  const Uses uses(b.self);
+  if (auto *e = AvgPool1d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2241,10 +2426,12 @@ const char *AvgPool1dOut(Tensor self, const int64_t *kernel_size, int64_t kernel
 }
 
 const char *thunk_AvgPool1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AvgPool1dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return AvgPool1dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *AvgPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2257,11 +2444,12 @@ const char *AvgPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_AvgPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AvgPool2d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AvgPool2d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
+      b.divisor_override, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2274,11 +2462,12 @@ const char *AvgPool2dBackward(Tensor grad_output, Tensor self, const int64_t *ke
 }
 
 const char *thunk_AvgPool2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AvgPool2dBackward(b.grad_output, b.self, b.kernel_size, b.kernel_size_len,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
-      b.divisor_override, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = AvgPool2dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2291,11 +2480,13 @@ const char *AvgPool2dBackwardGradInput(Tensor grad_output, Tensor self, const in
 }
 
 const char *thunk_AvgPool2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return AvgPool2dBackwardGradInput(b.grad_output, b.self, b.kernel_size, b.kernel_size_len,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
-      b.divisor_override, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return AvgPool2dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override, used(b.grad_input,
+      "grad_input"), nullptr);
 }
 
 const char *AvgPool2dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2309,11 +2500,12 @@ const char *AvgPool2dOut(Tensor self, const int64_t *kernel_size, int64_t kernel
 }
 
 const char *thunk_AvgPool2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AvgPool2dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return AvgPool2dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
+      b.divisor_override, used(b.out_, "out_"), nullptr);
 }
 
 const char *AvgPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2326,11 +2518,12 @@ const char *AvgPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_AvgPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AvgPool3d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = AvgPool3d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
+      b.divisor_override, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2343,11 +2536,12 @@ const char *AvgPool3dBackward(Tensor grad_output, Tensor self, const int64_t *ke
 }
 
 const char *thunk_AvgPool3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = AvgPool3dBackward(b.grad_output, b.self, b.kernel_size, b.kernel_size_len,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
-      b.divisor_override, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = AvgPool3dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2360,11 +2554,13 @@ const char *AvgPool3dBackwardGradInput(Tensor grad_output, Tensor self, const in
 }
 
 const char *thunk_AvgPool3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return AvgPool3dBackwardGradInput(b.grad_output, b.self, b.kernel_size, b.kernel_size_len,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
-      b.divisor_override, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return AvgPool3dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override, used(b.grad_input,
+      "grad_input"), nullptr);
 }
 
 const char *AvgPool3dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2378,11 +2574,12 @@ const char *AvgPool3dOut(Tensor self, const int64_t *kernel_size, int64_t kernel
 }
 
 const char *thunk_AvgPool3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; int64_t ceil_mode; int64_t count_include_pad; const int64_t * divisor_override; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return AvgPool3dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0, b.divisor_override, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return AvgPool3dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.ceil_mode != 0, b.count_include_pad != 0,
+      b.divisor_override, used(b.out_, "out_"), nullptr);
 }
 
 const char *_Backward(Tensor self, const Tensor *inputs, int64_t inputs_len, Tensor gradient,
@@ -2397,9 +2594,11 @@ const char *BAddBMM(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scal
 }
 
 const char *thunk_BAddBMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BAddBMM(b.self, b.batch1, b.batch2, b.beta, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.batch1, b.batch2);
+  if (auto *e = BAddBMM(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"),
+      b.beta, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2410,9 +2609,11 @@ const char *BAddBMM_(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Sca
 }
 
 const char *thunk_BAddBMM_(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; Scalar beta; Scalar alpha; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; Scalar beta; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return BAddBMM_(b.self, b.batch1, b.batch2, b.beta, b.alpha, nullptr);
+  const Uses uses(b.self, b.batch1, b.batch2);
+  return BAddBMM_(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"), b.beta,
+      b.alpha, nullptr);
 }
 
 const char *BAddBMMDType(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype,
@@ -2421,10 +2622,11 @@ const char *BAddBMMDType(Tensor self, Tensor batch1, Tensor batch2, ScalarType o
 }
 
 const char *thunk_BAddBMMDType(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; int64_t out_dtype; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; int64_t out_dtype; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BAddBMMDType(b.self, b.batch1, b.batch2, go_dtype(b.out_dtype), b.beta, b.alpha,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.batch1, b.batch2);
+  if (auto *e = BAddBMMDType(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2,
+      "batch2"), go_dtype(b.out_dtype), b.beta, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2435,10 +2637,11 @@ const char *BAddBMMDTypeOut(Tensor self, Tensor batch1, Tensor batch2, ScalarTyp
 }
 
 const char *thunk_BAddBMMDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; int64_t out_dtype; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; int64_t out_dtype; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BAddBMMDTypeOut(b.self, b.batch1, b.batch2, go_dtype(b.out_dtype), b.beta, b.alpha,
-      b.out_, nullptr);
+  const Uses uses(b.self, b.batch1, b.batch2, b.out_);
+  return BAddBMMDTypeOut(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"),
+      go_dtype(b.out_dtype), b.beta, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *BAddBMMOut(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, Scalar alpha,
@@ -2447,9 +2650,11 @@ const char *BAddBMMOut(Tensor self, Tensor batch1, Tensor batch2, Scalar beta, S
 }
 
 const char *thunk_BAddBMMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor batch1; Tensor batch2; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word batch1; Word batch2; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BAddBMMOut(b.self, b.batch1, b.batch2, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.batch1, b.batch2, b.out_);
+  return BAddBMMOut(used(b.self, "self"), used(b.batch1, "batch1"), used(b.batch2, "batch2"),
+      b.beta, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *BartlettWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
@@ -2477,9 +2682,10 @@ const char *BartlettWindowOut(int64_t window_length, Tensor out_, Tensor *result
 }
 
 const char *thunk_BartlettWindowOut(void *p) {
-  struct B { void *scope; int64_t window_length; Tensor out_; };
+  struct B { void *scope; int64_t window_length; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BartlettWindowOut(b.window_length, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return BartlettWindowOut(b.window_length, used(b.out_, "out_"), nullptr);
 }
 
 const char *BartlettWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
@@ -2509,9 +2715,10 @@ const char *BartlettWindowPeriodicOut(int64_t window_length, bool periodic, Tens
 }
 
 const char *thunk_BartlettWindowPeriodicOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BartlettWindowPeriodicOut(b.window_length, b.periodic != 0, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return BartlettWindowPeriodicOut(b.window_length, b.periodic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *BatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -2523,9 +2730,11 @@ const char *BatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_m
 }
 
 const char *thunk_BatchNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double momentum; double eps; int64_t cudnn_enabled; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double momentum; double eps; int64_t cudnn_enabled; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNorm(b.input, b.weight, b.bias, b.running_mean, b.running_var,
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var);
+  if (auto *e = BatchNorm(used(b.input, "input"), used_opt(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
       b.training != 0, b.momentum, b.eps, b.cudnn_enabled != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2538,10 +2747,14 @@ const char *BatchNormBackward(Tensor grad_out, Tensor input, Tensor weight, Tens
 }
 
 const char *thunk_BatchNormBackward(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_var; int64_t update; double eps; const bool * output_mask; Tensor reserve; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word grad_out; Word input; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_var; int64_t update; double eps; const bool * output_mask; Word reserve; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormBackward(b.grad_out, b.input, b.weight, b.running_mean, b.running_var,
-      b.save_mean, b.save_var, b.update != 0, b.eps, b.output_mask, b.reserve, &b.result0.handle,
+  const Uses uses(b.grad_out, b.input, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_var, b.reserve);
+  if (auto *e = BatchNormBackward(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.weight, "weight"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), used_opt(b.save_mean, "save_mean"), used_opt(b.save_var, "save_var"),
+      b.update != 0, b.eps, b.output_mask, used(b.reserve, "reserve"), &b.result0.handle,
       &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -2555,10 +2768,13 @@ const char *BatchNormBackwardElemt(Tensor grad_out, Tensor input, Tensor mean, T
 }
 
 const char *thunk_BatchNormBackwardElemt(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor mean; Tensor invstd; Tensor weight; Tensor sum_dy; Tensor sum_dy_xmu; Tensor count; OutTensor result; };
+  struct B { void *scope; Word grad_out; Word input; Word mean; Word invstd; Word weight; Word sum_dy; Word sum_dy_xmu; Word count; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormBackwardElemt(b.grad_out, b.input, b.mean, b.invstd, b.weight, b.sum_dy,
-      b.sum_dy_xmu, b.count, &b.result.handle)) return e;
+  const Uses uses(b.grad_out, b.input, b.mean, b.invstd, b.weight, b.sum_dy, b.sum_dy_xmu, b.count);
+  if (auto *e = BatchNormBackwardElemt(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.mean, "mean"), used(b.invstd, "invstd"), used_opt(b.weight, "weight"), used(b.sum_dy,
+      "sum_dy"), used(b.sum_dy_xmu, "sum_dy_xmu"), used(b.count, "count"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2569,10 +2785,14 @@ const char *BatchNormBackwardElemtOut(Tensor grad_out, Tensor input, Tensor mean
 }
 
 const char *thunk_BatchNormBackwardElemtOut(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor mean; Tensor invstd; Tensor weight; Tensor sum_dy; Tensor sum_dy_xmu; Tensor count; Tensor out_; };
+  struct B { void *scope; Word grad_out; Word input; Word mean; Word invstd; Word weight; Word sum_dy; Word sum_dy_xmu; Word count; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormBackwardElemtOut(b.grad_out, b.input, b.mean, b.invstd, b.weight, b.sum_dy,
-      b.sum_dy_xmu, b.count, b.out_, nullptr);
+  const Uses uses(b.grad_out, b.input, b.mean, b.invstd, b.weight, b.sum_dy, b.sum_dy_xmu, b.count,
+      b.out_);
+  return BatchNormBackwardElemtOut(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.mean, "mean"), used(b.invstd, "invstd"), used_opt(b.weight, "weight"), used(b.sum_dy,
+      "sum_dy"), used(b.sum_dy_xmu, "sum_dy_xmu"), used(b.count, "count"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BatchNormBackwardReduce(Tensor grad_out, Tensor input, Tensor mean, Tensor invstd,
@@ -2582,11 +2802,13 @@ const char *BatchNormBackwardReduce(Tensor grad_out, Tensor input, Tensor mean, 
 }
 
 const char *thunk_BatchNormBackwardReduce(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor mean; Tensor invstd; Tensor weight; int64_t input_g; int64_t weight_g; int64_t bias_g; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
+  struct B { void *scope; Word grad_out; Word input; Word mean; Word invstd; Word weight; int64_t input_g; int64_t weight_g; int64_t bias_g; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormBackwardReduce(b.grad_out, b.input, b.mean, b.invstd, b.weight,
-      b.input_g != 0, b.weight_g != 0, b.bias_g != 0, &b.result0.handle, &b.result1.handle,
-      &b.result2.handle, &b.result3.handle)) return e;
+  const Uses uses(b.grad_out, b.input, b.mean, b.invstd, b.weight);
+  if (auto *e = BatchNormBackwardReduce(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.mean, "mean"), used(b.invstd, "invstd"), used_opt(b.weight, "weight"), b.input_g != 0,
+      b.weight_g != 0, b.bias_g != 0, &b.result0.handle, &b.result1.handle, &b.result2.handle,
+      &b.result3.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2601,11 +2823,13 @@ const char *BatchNormBackwardReduceOut(Tensor grad_out, Tensor input, Tensor mea
 }
 
 const char *thunk_BatchNormBackwardReduceOut(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor mean; Tensor invstd; Tensor weight; int64_t input_g; int64_t weight_g; int64_t bias_g; Tensor out0; Tensor out1; Tensor out2; Tensor out3; };
+  struct B { void *scope; Word grad_out; Word input; Word mean; Word invstd; Word weight; int64_t input_g; int64_t weight_g; int64_t bias_g; Word out0; Word out1; Word out2; Word out3; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormBackwardReduceOut(b.grad_out, b.input, b.mean, b.invstd, b.weight,
-      b.input_g != 0, b.weight_g != 0, b.bias_g != 0, b.out0, b.out1, b.out2, b.out3, nullptr,
-      nullptr, nullptr, nullptr);
+  const Uses uses(b.grad_out, b.input, b.mean, b.invstd, b.weight, b.out0, b.out1, b.out2, b.out3);
+  return BatchNormBackwardReduceOut(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.mean, "mean"), used(b.invstd, "invstd"), used_opt(b.weight, "weight"), b.input_g != 0,
+      b.weight_g != 0, b.bias_g != 0, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2,
+      "out2"), used(b.out3, "out3"), nullptr, nullptr, nullptr, nullptr);
 }
 
 const char *BatchNormElemt(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor invstd,
@@ -2614,9 +2838,11 @@ const char *BatchNormElemt(Tensor input, Tensor weight, Tensor bias, Tensor mean
 }
 
 const char *thunk_BatchNormElemt(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor mean; Tensor invstd; double eps; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word mean; Word invstd; double eps; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormElemt(b.input, b.weight, b.bias, b.mean, b.invstd, b.eps,
+  const Uses uses(b.input, b.weight, b.bias, b.mean, b.invstd);
+  if (auto *e = BatchNormElemt(used(b.input, "input"), used_opt(b.weight, "weight"),
+      used_opt(b.bias, "bias"), used(b.mean, "mean"), used(b.invstd, "invstd"), b.eps,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2628,9 +2854,12 @@ const char *BatchNormElemtOut(Tensor input, Tensor weight, Tensor bias, Tensor m
 }
 
 const char *thunk_BatchNormElemtOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor mean; Tensor invstd; double eps; Tensor out_; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word mean; Word invstd; double eps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormElemtOut(b.input, b.weight, b.bias, b.mean, b.invstd, b.eps, b.out_, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.mean, b.invstd, b.out_);
+  return BatchNormElemtOut(used(b.input, "input"), used_opt(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used(b.mean, "mean"), used(b.invstd, "invstd"), b.eps, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BatchNormGatherStats(Tensor input, Tensor mean, Tensor invstd, Tensor running_mean,
@@ -2640,9 +2869,11 @@ const char *BatchNormGatherStats(Tensor input, Tensor mean, Tensor invstd, Tenso
 }
 
 const char *thunk_BatchNormGatherStats(void *p) {
-  struct B { void *scope; Tensor input; Tensor mean; Tensor invstd; Tensor running_mean; Tensor running_var; double momentum; double eps; int64_t count; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; Word mean; Word invstd; Word running_mean; Word running_var; double momentum; double eps; int64_t count; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormGatherStats(b.input, b.mean, b.invstd, b.running_mean, b.running_var,
+  const Uses uses(b.input, b.mean, b.invstd, b.running_mean, b.running_var);
+  if (auto *e = BatchNormGatherStats(used(b.input, "input"), used(b.mean, "mean"), used(b.invstd,
+      "invstd"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
       b.momentum, b.eps, b.count, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -2656,10 +2887,12 @@ const char *BatchNormGatherStatsOut(Tensor input, Tensor mean, Tensor invstd, Te
 }
 
 const char *thunk_BatchNormGatherStatsOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor mean; Tensor invstd; Tensor running_mean; Tensor running_var; double momentum; double eps; int64_t count; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word input; Word mean; Word invstd; Word running_mean; Word running_var; double momentum; double eps; int64_t count; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormGatherStatsOut(b.input, b.mean, b.invstd, b.running_mean, b.running_var,
-      b.momentum, b.eps, b.count, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.input, b.mean, b.invstd, b.running_mean, b.running_var, b.out0, b.out1);
+  return BatchNormGatherStatsOut(used(b.input, "input"), used(b.mean, "mean"), used(b.invstd,
+      "invstd"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
+      b.momentum, b.eps, b.count, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *BatchNormGatherStatsWithCounts(Tensor input, Tensor mean, Tensor invstd,
@@ -2669,10 +2902,13 @@ const char *BatchNormGatherStatsWithCounts(Tensor input, Tensor mean, Tensor inv
 }
 
 const char *thunk_BatchNormGatherStatsWithCounts(void *p) {
-  struct B { void *scope; Tensor input; Tensor mean; Tensor invstd; Tensor running_mean; Tensor running_var; double momentum; double eps; Tensor counts; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; Word mean; Word invstd; Word running_mean; Word running_var; double momentum; double eps; Word counts; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormGatherStatsWithCounts(b.input, b.mean, b.invstd, b.running_mean,
-      b.running_var, b.momentum, b.eps, b.counts, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.input, b.mean, b.invstd, b.running_mean, b.running_var, b.counts);
+  if (auto *e = BatchNormGatherStatsWithCounts(used(b.input, "input"), used(b.mean, "mean"),
+      used(b.invstd, "invstd"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), b.momentum, b.eps, used(b.counts, "counts"), &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -2685,10 +2921,14 @@ const char *BatchNormGatherStatsWithCountsOut(Tensor input, Tensor mean, Tensor 
 }
 
 const char *thunk_BatchNormGatherStatsWithCountsOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor mean; Tensor invstd; Tensor running_mean; Tensor running_var; double momentum; double eps; Tensor counts; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word input; Word mean; Word invstd; Word running_mean; Word running_var; double momentum; double eps; Word counts; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormGatherStatsWithCountsOut(b.input, b.mean, b.invstd, b.running_mean,
-      b.running_var, b.momentum, b.eps, b.counts, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.input, b.mean, b.invstd, b.running_mean, b.running_var, b.counts, b.out0,
+      b.out1);
+  return BatchNormGatherStatsWithCountsOut(used(b.input, "input"), used(b.mean, "mean"),
+      used(b.invstd, "invstd"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), b.momentum, b.eps, used(b.counts, "counts"), used(b.out0, "out0"),
+      used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *_BatchNormImplIndex(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -2730,9 +2970,11 @@ const char *BatchNormStats(Tensor input, double eps, Tensor *result0, Tensor *re
 }
 
 const char *thunk_BatchNormStats(void *p) {
-  struct B { void *scope; Tensor input; double eps; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; double eps; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormStats(b.input, b.eps, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = BatchNormStats(used(b.input, "input"), b.eps, &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -2744,9 +2986,11 @@ const char *BatchNormStatsOut(Tensor input, double eps, Tensor out0, Tensor out1
 }
 
 const char *thunk_BatchNormStatsOut(void *p) {
-  struct B { void *scope; Tensor input; double eps; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word input; double eps; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormStatsOut(b.input, b.eps, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.input, b.out0, b.out1);
+  return BatchNormStatsOut(used(b.input, "input"), b.eps, used(b.out0, "out0"), used(b.out1,
+      "out1"), nullptr, nullptr);
 }
 
 const char *BatchNormUpdateStats(Tensor input, Tensor running_mean, Tensor running_var,
@@ -2755,10 +2999,12 @@ const char *BatchNormUpdateStats(Tensor input, Tensor running_mean, Tensor runni
 }
 
 const char *thunk_BatchNormUpdateStats(void *p) {
-  struct B { void *scope; Tensor input; Tensor running_mean; Tensor running_var; double momentum; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; Word running_mean; Word running_var; double momentum; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BatchNormUpdateStats(b.input, b.running_mean, b.running_var, b.momentum,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.input, b.running_mean, b.running_var);
+  if (auto *e = BatchNormUpdateStats(used(b.input, "input"), used_opt(b.running_mean,
+      "running_mean"), used_opt(b.running_var, "running_var"), b.momentum, &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -2770,10 +3016,12 @@ const char *BatchNormUpdateStatsOut(Tensor input, Tensor running_mean, Tensor ru
 }
 
 const char *thunk_BatchNormUpdateStatsOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor running_mean; Tensor running_var; double momentum; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word input; Word running_mean; Word running_var; double momentum; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return BatchNormUpdateStatsOut(b.input, b.running_mean, b.running_var, b.momentum, b.out0,
-      b.out1, nullptr, nullptr);
+  const Uses uses(b.input, b.running_mean, b.running_var, b.out0, b.out1);
+  return BatchNormUpdateStatsOut(used(b.input, "input"), used_opt(b.running_mean, "running_mean"),
+      used_opt(b.running_var, "running_var"), b.momentum, used(b.out0, "out0"), used(b.out1,
+      "out1"), nullptr, nullptr);
 }
 
 const char *_BatchNormWithUpdate(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -2802,9 +3050,10 @@ const char *Bernoulli(Tensor self, Generator generator, Tensor *result) {
 }
 
 const char *thunk_Bernoulli(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Bernoulli(b.self, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Bernoulli(used(b.self, "self"), b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2816,9 +3065,10 @@ const char *Bernoulli_(Tensor self, double p, Generator generator, Tensor *resul
 }
 
 const char *thunk_Bernoulli_(void *p) {
-  struct B { void *scope; Tensor self; double p; Generator generator; };
+  struct B { void *scope; Word self; double p; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Bernoulli_(b.self, b.p, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Bernoulli_(used(b.self, "self"), b.p, b.generator, nullptr);
 }
 
 const char *BernoulliFloatOut(Tensor self, double p, Generator generator, Tensor out_,
@@ -2829,9 +3079,10 @@ const char *BernoulliFloatOut(Tensor self, double p, Generator generator, Tensor
 }
 
 const char *thunk_BernoulliFloatOut(void *p) {
-  struct B { void *scope; Tensor self; double p; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double p; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BernoulliFloatOut(b.self, b.p, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BernoulliFloatOut(used(b.self, "self"), b.p, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *BernoulliOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
@@ -2841,9 +3092,10 @@ const char *BernoulliOut(Tensor self, Generator generator, Tensor out_, Tensor *
 }
 
 const char *thunk_BernoulliOut(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BernoulliOut(b.self, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BernoulliOut(used(b.self, "self"), b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *BernoulliP(Tensor self, double p, Generator generator, Tensor *result) {
@@ -2852,9 +3104,10 @@ const char *BernoulliP(Tensor self, double p, Generator generator, Tensor *resul
 }
 
 const char *thunk_BernoulliP(void *p) {
-  struct B { void *scope; Tensor self; double p; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double p; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BernoulliP(b.self, b.p, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BernoulliP(used(b.self, "self"), b.p, b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2865,9 +3118,11 @@ const char *BernoulliTensor(Tensor self, Tensor p, Generator generator, Tensor *
 }
 
 const char *thunk_BernoulliTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor p; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; Word p; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BernoulliTensor(b.self, b.p, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self, b.p);
+  if (auto *e = BernoulliTensor(used(b.self, "self"), used(b.p, "p"), b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2880,9 +3135,10 @@ const char *BernoulliTensor_(Tensor self, Tensor p, Generator generator, Tensor 
 }
 
 const char *thunk_BernoulliTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor p; Generator generator; };
+  struct B { void *scope; Word self; Word p; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return BernoulliTensor_(b.self, b.p, b.generator, nullptr);
+  const Uses uses(b.self, b.p);
+  return BernoulliTensor_(used(b.self, "self"), used(b.p, "p"), b.generator, nullptr);
 }
 
 const char *BernoulliTensorOut(Tensor self, Tensor p, Generator generator, Tensor out_,
@@ -2894,9 +3150,11 @@ const char *BernoulliTensorOut(Tensor self, Tensor p, Generator generator, Tenso
 }
 
 const char *thunk_BernoulliTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor p; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; Word p; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BernoulliTensorOut(b.self, b.p, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.p, b.out_);
+  return BernoulliTensorOut(used(b.self, "self"), used(b.p, "p"), b.generator, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bias, Tensor *result) {
@@ -2905,9 +3163,11 @@ const char *Bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bias, T
 }
 
 const char *thunk_Bilinear(void *p) {
-  struct B { void *scope; Tensor input1; Tensor input2; Tensor weight; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word input1; Word input2; Word weight; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Bilinear(b.input1, b.input2, b.weight, b.bias, &b.result.handle)) return e;
+  const Uses uses(b.input1, b.input2, b.weight, b.bias);
+  if (auto *e = Bilinear(used(b.input1, "input1"), used(b.input2, "input2"), used(b.weight,
+      "weight"), used_opt(b.bias, "bias"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2918,10 +3178,11 @@ const char *BinaryCrossEntropy(Tensor self, Tensor target, Tensor weight, int64_
 }
 
 const char *thunk_BinaryCrossEntropy(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BinaryCrossEntropy(b.self, b.target, b.weight, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = BinaryCrossEntropy(used(b.self, "self"), used(b.target, "target"),
+      used_opt(b.weight, "weight"), b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2932,9 +3193,11 @@ const char *BinaryCrossEntropyBackward(Tensor grad_output, Tensor self, Tensor t
 }
 
 const char *thunk_BinaryCrossEntropyBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Tensor weight; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Word weight; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BinaryCrossEntropyBackward(b.grad_output, b.self, b.target, b.weight, b.reduction,
+  const Uses uses(b.grad_output, b.self, b.target, b.weight);
+  if (auto *e = BinaryCrossEntropyBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.target, "target"), used_opt(b.weight, "weight"), b.reduction,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2946,10 +3209,12 @@ const char *BinaryCrossEntropyBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_BinaryCrossEntropyBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Tensor weight; int64_t reduction; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Word weight; int64_t reduction; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return BinaryCrossEntropyBackwardGradInput(b.grad_output, b.self, b.target, b.weight,
-      b.reduction, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.weight, b.grad_input);
+  return BinaryCrossEntropyBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.target, "target"), used_opt(b.weight, "weight"), b.reduction,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *BinaryCrossEntropyOut(Tensor self, Tensor target, Tensor weight, int64_t reduction,
@@ -2958,9 +3223,11 @@ const char *BinaryCrossEntropyOut(Tensor self, Tensor target, Tensor weight, int
 }
 
 const char *thunk_BinaryCrossEntropyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; Tensor out_; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BinaryCrossEntropyOut(b.self, b.target, b.weight, b.reduction, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.out_);
+  return BinaryCrossEntropyOut(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, used(b.out_, "out_"), nullptr);
 }
 
 const char *BinaryCrossEntropyWithLogits(Tensor self, Tensor target, Tensor weight,
@@ -2969,9 +3236,11 @@ const char *BinaryCrossEntropyWithLogits(Tensor self, Tensor target, Tensor weig
 }
 
 const char *thunk_BinaryCrossEntropyWithLogits(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; Tensor pos_weight; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Word weight; Word pos_weight; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BinaryCrossEntropyWithLogits(b.self, b.target, b.weight, b.pos_weight, b.reduction,
+  const Uses uses(b.self, b.target, b.weight, b.pos_weight);
+  if (auto *e = BinaryCrossEntropyWithLogits(used(b.self, "self"), used(b.target, "target"),
+      used_opt(b.weight, "weight"), used_opt(b.pos_weight, "pos_weight"), b.reduction,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2983,10 +3252,12 @@ const char *BinaryCrossEntropyWithLogitsOut(Tensor self, Tensor target, Tensor w
 }
 
 const char *thunk_BinaryCrossEntropyWithLogitsOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; Tensor pos_weight; int64_t reduction; Tensor out_; };
+  struct B { void *scope; Word self; Word target; Word weight; Word pos_weight; int64_t reduction; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BinaryCrossEntropyWithLogitsOut(b.self, b.target, b.weight, b.pos_weight, b.reduction,
-      b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.pos_weight, b.out_);
+  return BinaryCrossEntropyWithLogitsOut(used(b.self, "self"), used(b.target, "target"),
+      used_opt(b.weight, "weight"), used_opt(b.pos_weight, "pos_weight"), b.reduction, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *BinCount(Tensor self, Tensor weights, int64_t minlength, Tensor *result) {
@@ -2995,9 +3266,11 @@ const char *BinCount(Tensor self, Tensor weights, int64_t minlength, Tensor *res
 }
 
 const char *thunk_BinCount(void *p) {
-  struct B { void *scope; Tensor self; Tensor weights; int64_t minlength; OutTensor result; };
+  struct B { void *scope; Word self; Word weights; int64_t minlength; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BinCount(b.self, b.weights, b.minlength, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weights);
+  if (auto *e = BinCount(used(b.self, "self"), used_opt(b.weights, "weights"), b.minlength,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3008,9 +3281,11 @@ const char *BinCountOut(Tensor self, Tensor weights, int64_t minlength, Tensor o
 }
 
 const char *thunk_BinCountOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weights; int64_t minlength; Tensor out_; };
+  struct B { void *scope; Word self; Word weights; int64_t minlength; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BinCountOut(b.self, b.weights, b.minlength, b.out_, nullptr);
+  const Uses uses(b.self, b.weights, b.out_);
+  return BinCountOut(used(b.self, "self"), used_opt(b.weights, "weights"), b.minlength,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Binomial(Tensor count, Tensor prob, Generator generator, Tensor *result) {
@@ -3019,9 +3294,11 @@ const char *Binomial(Tensor count, Tensor prob, Generator generator, Tensor *res
 }
 
 const char *thunk_Binomial(void *p) {
-  struct B { void *scope; Tensor count; Tensor prob; Generator generator; OutTensor result; };
+  struct B { void *scope; Word count; Word prob; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Binomial(b.count, b.prob, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.count, b.prob);
+  if (auto *e = Binomial(used(b.count, "count"), used(b.prob, "prob"), b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3032,9 +3309,11 @@ const char *BinomialOut(Tensor count, Tensor prob, Generator generator, Tensor o
 }
 
 const char *thunk_BinomialOut(void *p) {
-  struct B { void *scope; Tensor count; Tensor prob; Generator generator; Tensor out_; };
+  struct B { void *scope; Word count; Word prob; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BinomialOut(b.count, b.prob, b.generator, b.out_, nullptr);
+  const Uses uses(b.count, b.prob, b.out_);
+  return BinomialOut(used(b.count, "count"), used(b.prob, "prob"), b.generator, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *BitwiseAnd(Tensor self, Tensor other, Tensor *result) {
@@ -3043,9 +3322,11 @@ const char *BitwiseAnd(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseAnd(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseAnd(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = BitwiseAnd(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3057,9 +3338,10 @@ const char *BitwiseAnd_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseAnd_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseAnd_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return BitwiseAnd_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *BitwiseAndOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3067,9 +3349,10 @@ const char *BitwiseAndOut(Tensor self, Tensor other, Tensor out_, Tensor *result
 }
 
 const char *thunk_BitwiseAndOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseAndOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return BitwiseAndOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseAndScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3078,9 +3361,10 @@ const char *BitwiseAndScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_BitwiseAndScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseAndScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BitwiseAndScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3092,9 +3376,10 @@ const char *BitwiseAndScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_BitwiseAndScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseAndScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return BitwiseAndScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *BitwiseAndScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3105,9 +3390,10 @@ const char *BitwiseAndScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *
 }
 
 const char *thunk_BitwiseAndScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseAndScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BitwiseAndScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseAndScalarTensor(Scalar self, Tensor other, Tensor *result) {
@@ -3116,9 +3402,10 @@ const char *BitwiseAndScalarTensor(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseAndScalarTensor(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseAndScalarTensor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = BitwiseAndScalarTensor(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3131,9 +3418,10 @@ const char *BitwiseAndScalarTensorOut(Scalar self, Tensor other, Tensor out_, Te
 }
 
 const char *thunk_BitwiseAndScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseAndScalarTensorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return BitwiseAndScalarTensorOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseLeftShift(Tensor self, Tensor other, Tensor *result) {
@@ -3142,9 +3430,11 @@ const char *BitwiseLeftShift(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseLeftShift(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseLeftShift(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = BitwiseLeftShift(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3156,9 +3446,10 @@ const char *BitwiseLeftShift_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseLeftShift_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseLeftShift_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return BitwiseLeftShift_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *BitwiseLeftShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3166,9 +3457,11 @@ const char *BitwiseLeftShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *
 }
 
 const char *thunk_BitwiseLeftShiftOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseLeftShiftOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return BitwiseLeftShiftOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BitwiseLeftShiftScalarTensor(Scalar self, Tensor other, Tensor *result) {
@@ -3177,9 +3470,11 @@ const char *BitwiseLeftShiftScalarTensor(Scalar self, Tensor other, Tensor *resu
 }
 
 const char *thunk_BitwiseLeftShiftScalarTensor(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseLeftShiftScalarTensor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = BitwiseLeftShiftScalarTensor(b.self, used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3193,9 +3488,11 @@ const char *BitwiseLeftShiftScalarTensorOut(Scalar self, Tensor other, Tensor ou
 }
 
 const char *thunk_BitwiseLeftShiftScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseLeftShiftScalarTensorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return BitwiseLeftShiftScalarTensorOut(b.self, used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BitwiseLeftShiftTensorScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3204,9 +3501,11 @@ const char *BitwiseLeftShiftTensorScalar(Tensor self, Scalar other, Tensor *resu
 }
 
 const char *thunk_BitwiseLeftShiftTensorScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseLeftShiftTensorScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BitwiseLeftShiftTensorScalar(used(b.self, "self"), b.other,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3218,9 +3517,10 @@ const char *BitwiseLeftShiftTensorScalar_(Tensor self, Scalar other, Tensor *res
 }
 
 const char *thunk_BitwiseLeftShiftTensorScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseLeftShiftTensorScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return BitwiseLeftShiftTensorScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *BitwiseLeftShiftTensorScalarOut(Tensor self, Scalar other, Tensor out_,
@@ -3232,9 +3532,11 @@ const char *BitwiseLeftShiftTensorScalarOut(Tensor self, Scalar other, Tensor ou
 }
 
 const char *thunk_BitwiseLeftShiftTensorScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseLeftShiftTensorScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BitwiseLeftShiftTensorScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BitwiseNot(Tensor self, Tensor *result) {
@@ -3243,9 +3545,10 @@ const char *BitwiseNot(Tensor self, Tensor *result) {
 }
 
 const char *thunk_BitwiseNot(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseNot(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BitwiseNot(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3257,9 +3560,10 @@ const char *BitwiseNot_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_BitwiseNot_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseNot_(b.self, nullptr);
+  const Uses uses(b.self);
+  return BitwiseNot_(used(b.self, "self"), nullptr);
 }
 
 const char *BitwiseNotOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3269,9 +3573,10 @@ const char *BitwiseNotOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_BitwiseNotOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseNotOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BitwiseNotOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseOr(Tensor self, Tensor other, Tensor *result) {
@@ -3280,9 +3585,10 @@ const char *BitwiseOr(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseOr(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseOr(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = BitwiseOr(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3294,9 +3600,10 @@ const char *BitwiseOr_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseOr_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseOr_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return BitwiseOr_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *BitwiseOrOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3304,9 +3611,10 @@ const char *BitwiseOrOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_BitwiseOrOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseOrOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return BitwiseOrOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseOrScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3315,9 +3623,10 @@ const char *BitwiseOrScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_BitwiseOrScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseOrScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BitwiseOrScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3329,9 +3638,10 @@ const char *BitwiseOrScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_BitwiseOrScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseOrScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return BitwiseOrScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *BitwiseOrScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3342,9 +3652,10 @@ const char *BitwiseOrScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *r
 }
 
 const char *thunk_BitwiseOrScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseOrScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BitwiseOrScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseOrScalarTensor(Scalar self, Tensor other, Tensor *result) {
@@ -3353,9 +3664,10 @@ const char *BitwiseOrScalarTensor(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseOrScalarTensor(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseOrScalarTensor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = BitwiseOrScalarTensor(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3368,9 +3680,10 @@ const char *BitwiseOrScalarTensorOut(Scalar self, Tensor other, Tensor out_, Ten
 }
 
 const char *thunk_BitwiseOrScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseOrScalarTensorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return BitwiseOrScalarTensorOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseRightShift(Tensor self, Tensor other, Tensor *result) {
@@ -3379,9 +3692,11 @@ const char *BitwiseRightShift(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseRightShift(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseRightShift(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = BitwiseRightShift(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3393,9 +3708,10 @@ const char *BitwiseRightShift_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseRightShift_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseRightShift_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return BitwiseRightShift_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *BitwiseRightShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3403,9 +3719,11 @@ const char *BitwiseRightShiftOut(Tensor self, Tensor other, Tensor out_, Tensor 
 }
 
 const char *thunk_BitwiseRightShiftOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseRightShiftOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return BitwiseRightShiftOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BitwiseRightShiftScalarTensor(Scalar self, Tensor other, Tensor *result) {
@@ -3414,9 +3732,11 @@ const char *BitwiseRightShiftScalarTensor(Scalar self, Tensor other, Tensor *res
 }
 
 const char *thunk_BitwiseRightShiftScalarTensor(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseRightShiftScalarTensor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = BitwiseRightShiftScalarTensor(b.self, used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3430,9 +3750,11 @@ const char *BitwiseRightShiftScalarTensorOut(Scalar self, Tensor other, Tensor o
 }
 
 const char *thunk_BitwiseRightShiftScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseRightShiftScalarTensorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return BitwiseRightShiftScalarTensorOut(b.self, used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BitwiseRightShiftTensorScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3441,9 +3763,11 @@ const char *BitwiseRightShiftTensorScalar(Tensor self, Scalar other, Tensor *res
 }
 
 const char *thunk_BitwiseRightShiftTensorScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseRightShiftTensorScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BitwiseRightShiftTensorScalar(used(b.self, "self"), b.other,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3455,9 +3779,10 @@ const char *BitwiseRightShiftTensorScalar_(Tensor self, Scalar other, Tensor *re
 }
 
 const char *thunk_BitwiseRightShiftTensorScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseRightShiftTensorScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return BitwiseRightShiftTensorScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *BitwiseRightShiftTensorScalarOut(Tensor self, Scalar other, Tensor out_,
@@ -3469,9 +3794,11 @@ const char *BitwiseRightShiftTensorScalarOut(Tensor self, Scalar other, Tensor o
 }
 
 const char *thunk_BitwiseRightShiftTensorScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseRightShiftTensorScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BitwiseRightShiftTensorScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *BitwiseXor(Tensor self, Tensor other, Tensor *result) {
@@ -3480,9 +3807,11 @@ const char *BitwiseXor(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseXor(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseXor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = BitwiseXor(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3494,9 +3823,10 @@ const char *BitwiseXor_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseXor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseXor_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return BitwiseXor_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *BitwiseXorOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3504,9 +3834,10 @@ const char *BitwiseXorOut(Tensor self, Tensor other, Tensor out_, Tensor *result
 }
 
 const char *thunk_BitwiseXorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseXorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return BitwiseXorOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseXorScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3515,9 +3846,10 @@ const char *BitwiseXorScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_BitwiseXorScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseXorScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BitwiseXorScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3529,9 +3861,10 @@ const char *BitwiseXorScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_BitwiseXorScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseXorScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return BitwiseXorScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *BitwiseXorScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3542,9 +3875,10 @@ const char *BitwiseXorScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *
 }
 
 const char *thunk_BitwiseXorScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseXorScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return BitwiseXorScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *BitwiseXorScalarTensor(Scalar self, Tensor other, Tensor *result) {
@@ -3553,9 +3887,10 @@ const char *BitwiseXorScalarTensor(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_BitwiseXorScalarTensor(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BitwiseXorScalarTensor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = BitwiseXorScalarTensor(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3568,9 +3903,10 @@ const char *BitwiseXorScalarTensorOut(Scalar self, Tensor other, Tensor out_, Te
 }
 
 const char *thunk_BitwiseXorScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BitwiseXorScalarTensorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return BitwiseXorScalarTensorOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BlackmanWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
@@ -3598,9 +3934,10 @@ const char *BlackmanWindowOut(int64_t window_length, Tensor out_, Tensor *result
 }
 
 const char *thunk_BlackmanWindowOut(void *p) {
-  struct B { void *scope; int64_t window_length; Tensor out_; };
+  struct B { void *scope; int64_t window_length; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BlackmanWindowOut(b.window_length, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return BlackmanWindowOut(b.window_length, used(b.out_, "out_"), nullptr);
 }
 
 const char *BlackmanWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
@@ -3630,9 +3967,10 @@ const char *BlackmanWindowPeriodicOut(int64_t window_length, bool periodic, Tens
 }
 
 const char *thunk_BlackmanWindowPeriodicOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BlackmanWindowPeriodicOut(b.window_length, b.periodic != 0, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return BlackmanWindowPeriodicOut(b.window_length, b.periodic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *BlockDiag(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
@@ -3641,9 +3979,10 @@ const char *BlockDiag(const Tensor *tensors, int64_t tensors_len, Tensor *result
 }
 
 const char *thunk_BlockDiag(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BlockDiag(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = BlockDiag(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3656,9 +3995,11 @@ const char *BlockDiagOut(const Tensor *tensors, int64_t tensors_len, Tensor out_
 }
 
 const char *thunk_BlockDiagOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BlockDiagOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return BlockDiagOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *BMM(Tensor self, Tensor mat2, Tensor *result) {
@@ -3667,9 +4008,10 @@ const char *BMM(Tensor self, Tensor mat2, Tensor *result) {
 }
 
 const char *thunk_BMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; OutTensor result; };
+  struct B { void *scope; Word self; Word mat2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BMM(b.self, b.mat2, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat2);
+  if (auto *e = BMM(used(b.self, "self"), used(b.mat2, "mat2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3680,9 +4022,11 @@ const char *BMMDType(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor *res
 }
 
 const char *thunk_BMMDType(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; int64_t out_dtype; OutTensor result; };
+  struct B { void *scope; Word self; Word mat2; int64_t out_dtype; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BMMDType(b.self, b.mat2, go_dtype(b.out_dtype), &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat2);
+  if (auto *e = BMMDType(used(b.self, "self"), used(b.mat2, "mat2"), go_dtype(b.out_dtype),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3693,9 +4037,11 @@ const char *BMMDTypeOut(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor o
 }
 
 const char *thunk_BMMDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; int64_t out_dtype; Tensor out_; };
+  struct B { void *scope; Word self; Word mat2; int64_t out_dtype; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BMMDTypeOut(b.self, b.mat2, go_dtype(b.out_dtype), b.out_, nullptr);
+  const Uses uses(b.self, b.mat2, b.out_);
+  return BMMDTypeOut(used(b.self, "self"), used(b.mat2, "mat2"), go_dtype(b.out_dtype),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *BMMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
@@ -3703,9 +4049,10 @@ const char *BMMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_BMMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; Tensor out_; };
+  struct B { void *scope; Word self; Word mat2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BMMOut(b.self, b.mat2, b.out_, nullptr);
+  const Uses uses(b.self, b.mat2, b.out_);
+  return BMMOut(used(b.self, "self"), used(b.mat2, "mat2"), used(b.out_, "out_"), nullptr);
 }
 
 const char *BroadcastTensors(const Tensor *tensors, int64_t tensors_len, Tensor **result,
@@ -3715,11 +4062,12 @@ const char *BroadcastTensors(const Tensor *tensors, int64_t tensors_len, Tensor 
 }
 
 const char *thunk_BroadcastTensors(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = BroadcastTensors(b.tensors, b.tensors_len, &result, &result_len)) return e;
+  if (auto *e = BroadcastTensors(tensors.data(), tensors.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3730,9 +4078,10 @@ const char *BroadcastTo(Tensor self, const int64_t *size, int64_t size_len, Tens
 }
 
 const char *thunk_BroadcastTo(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BroadcastTo(b.self, b.size, b.size_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = BroadcastTo(used(b.self, "self"), b.size, b.size_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3742,10 +4091,11 @@ const char *Bucketize(Tensor self, Tensor boundaries, bool out_int32, bool right
 }
 
 const char *thunk_Bucketize(void *p) {
-  struct B { void *scope; Tensor self; Tensor boundaries; int64_t out_int32; int64_t right; OutTensor result; };
+  struct B { void *scope; Word self; Word boundaries; int64_t out_int32; int64_t right; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Bucketize(b.self, b.boundaries, b.out_int32 != 0, b.right != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.boundaries);
+  if (auto *e = Bucketize(used(b.self, "self"), used(b.boundaries, "boundaries"), b.out_int32 != 0,
+      b.right != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3756,9 +4106,11 @@ const char *BucketizeOut(Tensor self, Tensor boundaries, bool out_int32, bool ri
 }
 
 const char *thunk_BucketizeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor boundaries; int64_t out_int32; int64_t right; Tensor out_; };
+  struct B { void *scope; Word self; Word boundaries; int64_t out_int32; int64_t right; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BucketizeOut(b.self, b.boundaries, b.out_int32 != 0, b.right != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.boundaries, b.out_);
+  return BucketizeOut(used(b.self, "self"), used(b.boundaries, "boundaries"), b.out_int32 != 0,
+      b.right != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *BucketizeScalar(Scalar self, Tensor boundaries, bool out_int32, bool right,
@@ -3769,10 +4121,11 @@ const char *BucketizeScalar(Scalar self, Tensor boundaries, bool out_int32, bool
 }
 
 const char *thunk_BucketizeScalar(void *p) {
-  struct B { void *scope; Scalar self; Tensor boundaries; int64_t out_int32; int64_t right; OutTensor result; };
+  struct B { void *scope; Scalar self; Word boundaries; int64_t out_int32; int64_t right; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = BucketizeScalar(b.self, b.boundaries, b.out_int32 != 0, b.right != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.boundaries);
+  if (auto *e = BucketizeScalar(b.self, used(b.boundaries, "boundaries"), b.out_int32 != 0,
+      b.right != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3786,9 +4139,11 @@ const char *BucketizeScalarOut(Scalar self, Tensor boundaries, bool out_int32, b
 }
 
 const char *thunk_BucketizeScalarOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor boundaries; int64_t out_int32; int64_t right; Tensor out_; };
+  struct B { void *scope; Scalar self; Word boundaries; int64_t out_int32; int64_t right; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return BucketizeScalarOut(b.self, b.boundaries, b.out_int32 != 0, b.right != 0, b.out_, nullptr);
+  const Uses uses(b.boundaries, b.out_);
+  return BucketizeScalarOut(b.self, used(b.boundaries, "boundaries"), b.out_int32 != 0,
+      b.right != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *CanCast(ScalarType from_, ScalarType to, bool *result) {
@@ -3810,9 +4165,10 @@ const char *CartesianProd(const Tensor *tensors, int64_t tensors_len, Tensor *re
 }
 
 const char *thunk_CartesianProd(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CartesianProd(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = CartesianProd(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3855,9 +4211,10 @@ const char *Cat(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor 
 }
 
 const char *thunk_Cat(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Cat(b.tensors, b.tensors_len, b.dim, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = Cat(tensors.data(), tensors.size(), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3870,9 +4227,11 @@ const char *CatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tens
 }
 
 const char *thunk_CatOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CatOut(b.tensors, b.tensors_len, b.dim, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return CatOut(tensors.data(), tensors.size(), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *Cauchy(Tensor self, double median, double sigma, Generator generator, Tensor *result) {
@@ -3881,9 +4240,11 @@ const char *Cauchy(Tensor self, double median, double sigma, Generator generator
 }
 
 const char *thunk_Cauchy(void *p) {
-  struct B { void *scope; Tensor self; double median; double sigma; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double median; double sigma; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Cauchy(b.self, b.median, b.sigma, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Cauchy(used(b.self, "self"), b.median, b.sigma, b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3895,9 +4256,10 @@ const char *Cauchy_(Tensor self, double median, double sigma, Generator generato
 }
 
 const char *thunk_Cauchy_(void *p) {
-  struct B { void *scope; Tensor self; double median; double sigma; Generator generator; };
+  struct B { void *scope; Word self; double median; double sigma; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Cauchy_(b.self, b.median, b.sigma, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Cauchy_(used(b.self, "self"), b.median, b.sigma, b.generator, nullptr);
 }
 
 const char *CauchyOut(Tensor self, double median, double sigma, Generator generator, Tensor out_,
@@ -3908,9 +4270,11 @@ const char *CauchyOut(Tensor self, double median, double sigma, Generator genera
 }
 
 const char *thunk_CauchyOut(void *p) {
-  struct B { void *scope; Tensor self; double median; double sigma; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double median; double sigma; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CauchyOut(b.self, b.median, b.sigma, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CauchyOut(used(b.self, "self"), b.median, b.sigma, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *CcolIndices(Tensor self, Tensor *result) {
@@ -3920,9 +4284,10 @@ const char *CcolIndices(Tensor self, Tensor *result) {
 }
 
 const char *thunk_CcolIndices(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CcolIndices(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CcolIndices(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3933,9 +4298,10 @@ const char *CcolIndicesCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_CcolIndicesCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CcolIndicesCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CcolIndicesCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3947,9 +4313,10 @@ const char *CcolIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_CcolIndicesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CcolIndicesCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CcolIndicesCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *CDist(Tensor x1, Tensor x2, double p, const int64_t *compute_mode, Tensor *result) {
@@ -3958,9 +4325,11 @@ const char *CDist(Tensor x1, Tensor x2, double p, const int64_t *compute_mode, T
 }
 
 const char *thunk_CDist(void *p) {
-  struct B { void *scope; Tensor x1; Tensor x2; double p; const int64_t * compute_mode; OutTensor result; };
+  struct B { void *scope; Word x1; Word x2; double p; const int64_t * compute_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CDist(b.x1, b.x2, b.p, b.compute_mode, &b.result.handle)) return e;
+  const Uses uses(b.x1, b.x2);
+  if (auto *e = CDist(used(b.x1, "x1"), used(b.x2, "x2"), b.p, b.compute_mode,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3994,9 +4363,10 @@ const char *Ceil(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Ceil(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Ceil(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Ceil(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4008,9 +4378,10 @@ const char *Ceil_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Ceil_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Ceil_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Ceil_(used(b.self, "self"), nullptr);
 }
 
 const char *CeilOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4020,9 +4391,10 @@ const char *CeilOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_CeilOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CeilOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CeilOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *CELU(Tensor self, Scalar alpha, Tensor *result) {
@@ -4031,9 +4403,10 @@ const char *CELU(Tensor self, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_CELU(void *p) {
-  struct B { void *scope; Tensor self; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CELU(b.self, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CELU(used(b.self, "self"), b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4045,9 +4418,10 @@ const char *CELU_(Tensor self, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_CELU_(void *p) {
-  struct B { void *scope; Tensor self; Scalar alpha; };
+  struct B { void *scope; Word self; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return CELU_(b.self, b.alpha, nullptr);
+  const Uses uses(b.self);
+  return CELU_(used(b.self, "self"), b.alpha, nullptr);
 }
 
 const char *CELUOut(Tensor self, Scalar alpha, Tensor out_, Tensor *result) {
@@ -4057,9 +4431,10 @@ const char *CELUOut(Tensor self, Scalar alpha, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_CELUOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CELUOut(b.self, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CELUOut(used(b.self, "self"), b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *ChainMatMul(const Tensor *matrices, int64_t matrices_len, Tensor *result) {
@@ -4068,9 +4443,10 @@ const char *ChainMatMul(const Tensor *matrices, int64_t matrices_len, Tensor *re
 }
 
 const char *thunk_ChainMatMul(void *p) {
-  struct B { void *scope; const Tensor * matrices; int64_t matrices_len; OutTensor result; };
+  struct B { void *scope; const Word * matrices; int64_t matrices_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ChainMatMul(b.matrices, b.matrices_len, &b.result.handle)) return e;
+  const UsedList matrices(b.matrices, b.matrices_len, "matrices");
+  if (auto *e = ChainMatMul(matrices.data(), matrices.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4082,9 +4458,11 @@ const char *ChainMatMulOut(const Tensor *matrices, int64_t matrices_len, Tensor 
 }
 
 const char *thunk_ChainMatMulOut(void *p) {
-  struct B { void *scope; const Tensor * matrices; int64_t matrices_len; Tensor out_; };
+  struct B { void *scope; const Word * matrices; int64_t matrices_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ChainMatMulOut(b.matrices, b.matrices_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList matrices(b.matrices, b.matrices_len, "matrices");
+  return ChainMatMulOut(matrices.data(), matrices.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *CHalf(Tensor self, const MemoryFormat *memory_format_, Tensor *result) {
@@ -4093,9 +4471,11 @@ const char *CHalf(Tensor self, const MemoryFormat *memory_format_, Tensor *resul
 }
 
 const char *thunk_CHalf(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CHalf(b.self, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CHalf(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4106,9 +4486,10 @@ const char *ChannelShuffle(Tensor self, int64_t groups, Tensor *result) {
 }
 
 const char *thunk_ChannelShuffle(void *p) {
-  struct B { void *scope; Tensor self; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ChannelShuffle(b.self, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ChannelShuffle(used(b.self, "self"), b.groups, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4120,9 +4501,10 @@ const char *ChannelShuffleOut(Tensor self, int64_t groups, Tensor out_, Tensor *
 }
 
 const char *thunk_ChannelShuffleOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t groups; Tensor out_; };
+  struct B { void *scope; Word self; int64_t groups; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ChannelShuffleOut(b.self, b.groups, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ChannelShuffleOut(used(b.self, "self"), b.groups, used(b.out_, "out_"), nullptr);
 }
 
 const char *CholeskyInverse(Tensor self, bool upper, Tensor *result) {
@@ -4131,9 +4513,10 @@ const char *CholeskyInverse(Tensor self, bool upper, Tensor *result) {
 }
 
 const char *thunk_CholeskyInverse(void *p) {
-  struct B { void *scope; Tensor self; int64_t upper; OutTensor result; };
+  struct B { void *scope; Word self; int64_t upper; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CholeskyInverse(b.self, b.upper != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CholeskyInverse(used(b.self, "self"), b.upper != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4145,9 +4528,10 @@ const char *CholeskyInverseOut(Tensor self, bool upper, Tensor out_, Tensor *res
 }
 
 const char *thunk_CholeskyInverseOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t upper; Tensor out_; };
+  struct B { void *scope; Word self; int64_t upper; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CholeskyInverseOut(b.self, b.upper != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CholeskyInverseOut(used(b.self, "self"), b.upper != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *CholeskySolve(Tensor self, Tensor input2, bool upper, Tensor *result) {
@@ -4156,9 +4540,11 @@ const char *CholeskySolve(Tensor self, Tensor input2, bool upper, Tensor *result
 }
 
 const char *thunk_CholeskySolve(void *p) {
-  struct B { void *scope; Tensor self; Tensor input2; int64_t upper; OutTensor result; };
+  struct B { void *scope; Word self; Word input2; int64_t upper; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CholeskySolve(b.self, b.input2, b.upper != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.input2);
+  if (auto *e = CholeskySolve(used(b.self, "self"), used(b.input2, "input2"), b.upper != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4181,9 +4567,11 @@ const char *CholeskySolveOut(Tensor self, Tensor input2, bool upper, Tensor out_
 }
 
 const char *thunk_CholeskySolveOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor input2; int64_t upper; Tensor out_; };
+  struct B { void *scope; Word self; Word input2; int64_t upper; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CholeskySolveOut(b.self, b.input2, b.upper != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.input2, b.out_);
+  return CholeskySolveOut(used(b.self, "self"), used(b.input2, "input2"), b.upper != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ChooseQParamsOptimized(Tensor input, int64_t numel, int64_t n_bins, double ratio,
@@ -4194,10 +4582,11 @@ const char *ChooseQParamsOptimized(Tensor input, int64_t numel, int64_t n_bins, 
 }
 
 const char *thunk_ChooseQParamsOptimized(void *p) {
-  struct B { void *scope; Tensor input; int64_t numel; int64_t n_bins; double ratio; int64_t bit_width; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; int64_t numel; int64_t n_bins; double ratio; int64_t bit_width; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ChooseQParamsOptimized(b.input, b.numel, b.n_bins, b.ratio, b.bit_width,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = ChooseQParamsOptimized(used(b.input, "input"), b.numel, b.n_bins, b.ratio,
+      b.bit_width, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -4215,11 +4604,12 @@ const char *Chunk(Tensor self, int64_t chunks, int64_t dim, Tensor **result, int
 }
 
 const char *thunk_Chunk(void *p) {
-  struct B { void *scope; Tensor self; int64_t chunks; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t chunks; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Chunk(b.self, b.chunks, b.dim, &result, &result_len)) return e;
+  if (auto *e = Chunk(used(b.self, "self"), b.chunks, b.dim, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4244,9 +4634,10 @@ const char *Clamp(Tensor self, const Scalar *min, const Scalar *max, Tensor *res
 }
 
 const char *thunk_Clamp(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Scalar max; OutTensor result; };
+  struct B { void *scope; Word self; Scalar min; Scalar max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Clamp(b.self, b.min.kind == ScalarNone ? nullptr : &b.min,
+  const Uses uses(b.self);
+  if (auto *e = Clamp(used(b.self, "self"), b.min.kind == ScalarNone ? nullptr : &b.min,
       b.max.kind == ScalarNone ? nullptr : &b.max, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4259,9 +4650,10 @@ const char *Clamp_(Tensor self, const Scalar *min, const Scalar *max, Tensor *re
 }
 
 const char *thunk_Clamp_(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Scalar max; };
+  struct B { void *scope; Word self; Scalar min; Scalar max; };
   auto &b = *static_cast<B *>(p);
-  return Clamp_(b.self, b.min.kind == ScalarNone ? nullptr : &b.min,
+  const Uses uses(b.self);
+  return Clamp_(used(b.self, "self"), b.min.kind == ScalarNone ? nullptr : &b.min,
       b.max.kind == ScalarNone ? nullptr : &b.max, nullptr);
 }
 
@@ -4271,9 +4663,10 @@ const char *ClampMax(Tensor self, Scalar max, Tensor *result) {
 }
 
 const char *thunk_ClampMax(void *p) {
-  struct B { void *scope; Tensor self; Scalar max; OutTensor result; };
+  struct B { void *scope; Word self; Scalar max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ClampMax(b.self, b.max, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ClampMax(used(b.self, "self"), b.max, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4285,9 +4678,10 @@ const char *ClampMax_(Tensor self, Scalar max, Tensor *result) {
 }
 
 const char *thunk_ClampMax_(void *p) {
-  struct B { void *scope; Tensor self; Scalar max; };
+  struct B { void *scope; Word self; Scalar max; };
   auto &b = *static_cast<B *>(p);
-  return ClampMax_(b.self, b.max, nullptr);
+  const Uses uses(b.self);
+  return ClampMax_(used(b.self, "self"), b.max, nullptr);
 }
 
 const char *ClampMaxOut(Tensor self, Scalar max, Tensor out_, Tensor *result) {
@@ -4297,9 +4691,10 @@ const char *ClampMaxOut(Tensor self, Scalar max, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ClampMaxOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar max; Tensor out_; };
+  struct B { void *scope; Word self; Scalar max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClampMaxOut(b.self, b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ClampMaxOut(used(b.self, "self"), b.max, used(b.out_, "out_"), nullptr);
 }
 
 const char *ClampMaxTensor(Tensor self, Tensor max, Tensor *result) {
@@ -4308,9 +4703,11 @@ const char *ClampMaxTensor(Tensor self, Tensor max, Tensor *result) {
 }
 
 const char *thunk_ClampMaxTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor max; OutTensor result; };
+  struct B { void *scope; Word self; Word max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ClampMaxTensor(b.self, b.max, &b.result.handle)) return e;
+  const Uses uses(b.self, b.max);
+  if (auto *e = ClampMaxTensor(used(b.self, "self"), used(b.max, "max"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4322,9 +4719,10 @@ const char *ClampMaxTensor_(Tensor self, Tensor max, Tensor *result) {
 }
 
 const char *thunk_ClampMaxTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor max; };
+  struct B { void *scope; Word self; Word max; };
   auto &b = *static_cast<B *>(p);
-  return ClampMaxTensor_(b.self, b.max, nullptr);
+  const Uses uses(b.self, b.max);
+  return ClampMaxTensor_(used(b.self, "self"), used(b.max, "max"), nullptr);
 }
 
 const char *ClampMaxTensorOut(Tensor self, Tensor max, Tensor out_, Tensor *result) {
@@ -4332,9 +4730,10 @@ const char *ClampMaxTensorOut(Tensor self, Tensor max, Tensor out_, Tensor *resu
 }
 
 const char *thunk_ClampMaxTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor max; Tensor out_; };
+  struct B { void *scope; Word self; Word max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClampMaxTensorOut(b.self, b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.max, b.out_);
+  return ClampMaxTensorOut(used(b.self, "self"), used(b.max, "max"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ClampMin(Tensor self, Scalar min, Tensor *result) {
@@ -4343,9 +4742,10 @@ const char *ClampMin(Tensor self, Scalar min, Tensor *result) {
 }
 
 const char *thunk_ClampMin(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; OutTensor result; };
+  struct B { void *scope; Word self; Scalar min; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ClampMin(b.self, b.min, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ClampMin(used(b.self, "self"), b.min, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4357,9 +4757,10 @@ const char *ClampMin_(Tensor self, Scalar min, Tensor *result) {
 }
 
 const char *thunk_ClampMin_(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; };
+  struct B { void *scope; Word self; Scalar min; };
   auto &b = *static_cast<B *>(p);
-  return ClampMin_(b.self, b.min, nullptr);
+  const Uses uses(b.self);
+  return ClampMin_(used(b.self, "self"), b.min, nullptr);
 }
 
 const char *ClampMinOut(Tensor self, Scalar min, Tensor out_, Tensor *result) {
@@ -4369,9 +4770,10 @@ const char *ClampMinOut(Tensor self, Scalar min, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ClampMinOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Tensor out_; };
+  struct B { void *scope; Word self; Scalar min; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClampMinOut(b.self, b.min, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ClampMinOut(used(b.self, "self"), b.min, used(b.out_, "out_"), nullptr);
 }
 
 const char *ClampMinTensor(Tensor self, Tensor min, Tensor *result) {
@@ -4380,9 +4782,11 @@ const char *ClampMinTensor(Tensor self, Tensor min, Tensor *result) {
 }
 
 const char *thunk_ClampMinTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; OutTensor result; };
+  struct B { void *scope; Word self; Word min; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ClampMinTensor(b.self, b.min, &b.result.handle)) return e;
+  const Uses uses(b.self, b.min);
+  if (auto *e = ClampMinTensor(used(b.self, "self"), used(b.min, "min"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4394,9 +4798,10 @@ const char *ClampMinTensor_(Tensor self, Tensor min, Tensor *result) {
 }
 
 const char *thunk_ClampMinTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; };
+  struct B { void *scope; Word self; Word min; };
   auto &b = *static_cast<B *>(p);
-  return ClampMinTensor_(b.self, b.min, nullptr);
+  const Uses uses(b.self, b.min);
+  return ClampMinTensor_(used(b.self, "self"), used(b.min, "min"), nullptr);
 }
 
 const char *ClampMinTensorOut(Tensor self, Tensor min, Tensor out_, Tensor *result) {
@@ -4404,9 +4809,10 @@ const char *ClampMinTensorOut(Tensor self, Tensor min, Tensor out_, Tensor *resu
 }
 
 const char *thunk_ClampMinTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor out_; };
+  struct B { void *scope; Word self; Word min; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClampMinTensorOut(b.self, b.min, b.out_, nullptr);
+  const Uses uses(b.self, b.min, b.out_);
+  return ClampMinTensorOut(used(b.self, "self"), used(b.min, "min"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ClampOut(Tensor self, const Scalar *min, const Scalar *max, Tensor out_,
@@ -4417,10 +4823,11 @@ const char *ClampOut(Tensor self, const Scalar *min, const Scalar *max, Tensor o
 }
 
 const char *thunk_ClampOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Scalar max; Tensor out_; };
+  struct B { void *scope; Word self; Scalar min; Scalar max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClampOut(b.self, b.min.kind == ScalarNone ? nullptr : &b.min,
-      b.max.kind == ScalarNone ? nullptr : &b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ClampOut(used(b.self, "self"), b.min.kind == ScalarNone ? nullptr : &b.min,
+      b.max.kind == ScalarNone ? nullptr : &b.max, used(b.out_, "out_"), nullptr);
 }
 
 const char *ClampTensor(Tensor self, Tensor min, Tensor max, Tensor *result) {
@@ -4428,9 +4835,11 @@ const char *ClampTensor(Tensor self, Tensor min, Tensor max, Tensor *result) {
 }
 
 const char *thunk_ClampTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor max; OutTensor result; };
+  struct B { void *scope; Word self; Word min; Word max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ClampTensor(b.self, b.min, b.max, &b.result.handle)) return e;
+  const Uses uses(b.self, b.min, b.max);
+  if (auto *e = ClampTensor(used(b.self, "self"), used_opt(b.min, "min"), used_opt(b.max, "max"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4440,9 +4849,11 @@ const char *ClampTensor_(Tensor self, Tensor min, Tensor max, Tensor *result) {
 }
 
 const char *thunk_ClampTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor max; };
+  struct B { void *scope; Word self; Word min; Word max; };
   auto &b = *static_cast<B *>(p);
-  return ClampTensor_(b.self, b.min, b.max, nullptr);
+  const Uses uses(b.self, b.min, b.max);
+  return ClampTensor_(used(b.self, "self"), used_opt(b.min, "min"), used_opt(b.max, "max"),
+      nullptr);
 }
 
 const char *ClampTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_, Tensor *result) {
@@ -4450,9 +4861,11 @@ const char *ClampTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_, Ten
 }
 
 const char *thunk_ClampTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor max; Tensor out_; };
+  struct B { void *scope; Word self; Word min; Word max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClampTensorOut(b.self, b.min, b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.min, b.max, b.out_);
+  return ClampTensorOut(used(b.self, "self"), used_opt(b.min, "min"), used_opt(b.max, "max"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Clip(Tensor self, const Scalar *min, const Scalar *max, Tensor *result) {
@@ -4461,9 +4874,10 @@ const char *Clip(Tensor self, const Scalar *min, const Scalar *max, Tensor *resu
 }
 
 const char *thunk_Clip(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Scalar max; OutTensor result; };
+  struct B { void *scope; Word self; Scalar min; Scalar max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Clip(b.self, b.min.kind == ScalarNone ? nullptr : &b.min,
+  const Uses uses(b.self);
+  if (auto *e = Clip(used(b.self, "self"), b.min.kind == ScalarNone ? nullptr : &b.min,
       b.max.kind == ScalarNone ? nullptr : &b.max, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4475,9 +4889,10 @@ const char *Clip_(Tensor self, const Scalar *min, const Scalar *max, Tensor *res
 }
 
 const char *thunk_Clip_(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Scalar max; };
+  struct B { void *scope; Word self; Scalar min; Scalar max; };
   auto &b = *static_cast<B *>(p);
-  return Clip_(b.self, b.min.kind == ScalarNone ? nullptr : &b.min,
+  const Uses uses(b.self);
+  return Clip_(used(b.self, "self"), b.min.kind == ScalarNone ? nullptr : &b.min,
       b.max.kind == ScalarNone ? nullptr : &b.max, nullptr);
 }
 
@@ -4488,10 +4903,11 @@ const char *ClipOut(Tensor self, const Scalar *min, const Scalar *max, Tensor ou
 }
 
 const char *thunk_ClipOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar min; Scalar max; Tensor out_; };
+  struct B { void *scope; Word self; Scalar min; Scalar max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClipOut(b.self, b.min.kind == ScalarNone ? nullptr : &b.min,
-      b.max.kind == ScalarNone ? nullptr : &b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ClipOut(used(b.self, "self"), b.min.kind == ScalarNone ? nullptr : &b.min,
+      b.max.kind == ScalarNone ? nullptr : &b.max, used(b.out_, "out_"), nullptr);
 }
 
 const char *ClipTensor(Tensor self, Tensor min, Tensor max, Tensor *result) {
@@ -4500,9 +4916,11 @@ const char *ClipTensor(Tensor self, Tensor min, Tensor max, Tensor *result) {
 }
 
 const char *thunk_ClipTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor max; OutTensor result; };
+  struct B { void *scope; Word self; Word min; Word max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ClipTensor(b.self, b.min, b.max, &b.result.handle)) return e;
+  const Uses uses(b.self, b.min, b.max);
+  if (auto *e = ClipTensor(used(b.self, "self"), used_opt(b.min, "min"), used_opt(b.max, "max"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4513,9 +4931,10 @@ const char *ClipTensor_(Tensor self, Tensor min, Tensor max, Tensor *result) {
 }
 
 const char *thunk_ClipTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor max; };
+  struct B { void *scope; Word self; Word min; Word max; };
   auto &b = *static_cast<B *>(p);
-  return ClipTensor_(b.self, b.min, b.max, nullptr);
+  const Uses uses(b.self, b.min, b.max);
+  return ClipTensor_(used(b.self, "self"), used_opt(b.min, "min"), used_opt(b.max, "max"), nullptr);
 }
 
 const char *ClipTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_, Tensor *result) {
@@ -4524,9 +4943,11 @@ const char *ClipTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_, Tens
 }
 
 const char *thunk_ClipTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor min; Tensor max; Tensor out_; };
+  struct B { void *scope; Word self; Word min; Word max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ClipTensorOut(b.self, b.min, b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.min, b.max, b.out_);
+  return ClipTensorOut(used(b.self, "self"), used_opt(b.min, "min"), used_opt(b.max, "max"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Clone(Tensor self, const MemoryFormat *memory_format_, Tensor *result) {
@@ -4535,9 +4956,11 @@ const char *Clone(Tensor self, const MemoryFormat *memory_format_, Tensor *resul
 }
 
 const char *thunk_Clone(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Clone(b.self, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Clone(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4549,9 +4972,11 @@ const char *CloneOut(Tensor self, const MemoryFormat *memory_format_, Tensor out
 }
 
 const char *thunk_CloneOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CloneOut(b.self, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CloneOut(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Coalesce(Tensor self, Tensor *result) {
@@ -4559,9 +4984,10 @@ const char *Coalesce(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Coalesce(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Coalesce(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Coalesce(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4605,11 +5031,12 @@ const char *Col2Im(Tensor self, const int64_t *output_size, int64_t output_size_
 }
 
 const char *thunk_Col2Im(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Col2Im(b.self, b.output_size, b.output_size_len, b.kernel_size, b.kernel_size_len,
-      b.dilation, b.dilation_len, b.padding, b.padding_len, b.stride, b.stride_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Col2Im(used(b.self, "self"), b.output_size, b.output_size_len, b.kernel_size,
+      b.kernel_size_len, b.dilation, b.dilation_len, b.padding, b.padding_len, b.stride,
+      b.stride_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4626,11 +5053,12 @@ const char *Col2ImOut(Tensor self, const int64_t *output_size, int64_t output_si
 }
 
 const char *thunk_Col2ImOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Col2ImOut(b.self, b.output_size, b.output_size_len, b.kernel_size, b.kernel_size_len,
-      b.dilation, b.dilation_len, b.padding, b.padding_len, b.stride, b.stride_len, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return Col2ImOut(used(b.self, "self"), b.output_size, b.output_size_len, b.kernel_size,
+      b.kernel_size_len, b.dilation, b.dilation_len, b.padding, b.padding_len, b.stride,
+      b.stride_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *ColIndices(Tensor self, Tensor *result) {
@@ -4640,9 +5068,10 @@ const char *ColIndices(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ColIndices(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ColIndices(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ColIndices(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4653,9 +5082,10 @@ const char *ColIndicesCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ColIndicesCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ColIndicesCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ColIndicesCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4667,9 +5097,10 @@ const char *ColIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ColIndicesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ColIndicesCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ColIndicesCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ColumnStack(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
@@ -4678,9 +5109,10 @@ const char *ColumnStack(const Tensor *tensors, int64_t tensors_len, Tensor *resu
 }
 
 const char *thunk_ColumnStack(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ColumnStack(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = ColumnStack(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4692,9 +5124,11 @@ const char *ColumnStackOut(const Tensor *tensors, int64_t tensors_len, Tensor ou
 }
 
 const char *thunk_ColumnStackOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ColumnStackOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return ColumnStackOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *Combinations(Tensor self, int64_t r, bool with_replacement, Tensor *result) {
@@ -4703,9 +5137,11 @@ const char *Combinations(Tensor self, int64_t r, bool with_replacement, Tensor *
 }
 
 const char *thunk_Combinations(void *p) {
-  struct B { void *scope; Tensor self; int64_t r; int64_t with_replacement; OutTensor result; };
+  struct B { void *scope; Word self; int64_t r; int64_t with_replacement; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Combinations(b.self, b.r, b.with_replacement != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Combinations(used(b.self, "self"), b.r, b.with_replacement != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4716,9 +5152,10 @@ const char *Complex(Tensor real, Tensor imag, Tensor *result) {
 }
 
 const char *thunk_Complex(void *p) {
-  struct B { void *scope; Tensor real; Tensor imag; OutTensor result; };
+  struct B { void *scope; Word real; Word imag; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Complex(b.real, b.imag, &b.result.handle)) return e;
+  const Uses uses(b.real, b.imag);
+  if (auto *e = Complex(used(b.real, "real"), used(b.imag, "imag"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }

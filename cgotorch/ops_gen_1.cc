@@ -211,9 +211,10 @@ const char *ComplexOut(Tensor real, Tensor imag, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ComplexOut(void *p) {
-  struct B { void *scope; Tensor real; Tensor imag; Tensor out_; };
+  struct B { void *scope; Word real; Word imag; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ComplexOut(b.real, b.imag, b.out_, nullptr);
+  const Uses uses(b.real, b.imag, b.out_);
+  return ComplexOut(used(b.real, "real"), used(b.imag, "imag"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_ComputeLinearCombination(Tensor input, Tensor coefficients, Tensor *result) {
@@ -231,9 +232,10 @@ const char *Concat(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tens
 }
 
 const char *thunk_Concat(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Concat(b.tensors, b.tensors_len, b.dim, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = Concat(tensors.data(), tensors.size(), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -244,9 +246,10 @@ const char *Concatenate(const Tensor *tensors, int64_t tensors_len, int64_t dim,
 }
 
 const char *thunk_Concatenate(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Concatenate(b.tensors, b.tensors_len, b.dim, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = Concatenate(tensors.data(), tensors.size(), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -258,9 +261,11 @@ const char *ConcatenateOut(const Tensor *tensors, int64_t tensors_len, int64_t d
 }
 
 const char *thunk_ConcatenateOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConcatenateOut(b.tensors, b.tensors_len, b.dim, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return ConcatenateOut(tensors.data(), tensors.size(), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *ConcatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor out_,
@@ -270,9 +275,11 @@ const char *ConcatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, T
 }
 
 const char *thunk_ConcatOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConcatOut(b.tensors, b.tensors_len, b.dim, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return ConcatOut(tensors.data(), tensors.size(), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *Conj(Tensor self, Tensor *result) {
@@ -280,9 +287,10 @@ const char *Conj(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Conj(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conj(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Conj(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -308,9 +316,10 @@ const char *ConjPhysical(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ConjPhysical(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConjPhysical(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ConjPhysical(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -327,9 +336,10 @@ const char *ConjPhysical_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ConjPhysical_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return ConjPhysical_(b.self, nullptr);
+  const Uses uses(b.self);
+  return ConjPhysical_(used(b.self, "self"), nullptr);
 }
 
 const char *ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result) {
@@ -339,9 +349,10 @@ const char *ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ConjPhysicalOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConjPhysicalOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ConjPhysicalOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result) {
@@ -357,9 +368,11 @@ const char *ConstantPadND(Tensor self, const int64_t *pad, int64_t pad_len, Scal
 }
 
 const char *thunk_ConstantPadND(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * pad; int64_t pad_len; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * pad; int64_t pad_len; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConstantPadND(b.self, b.pad, b.pad_len, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ConstantPadND(used(b.self, "self"), b.pad, b.pad_len, b.value,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -372,9 +385,11 @@ const char *ConstantPadNDOut(Tensor self, const int64_t *pad, int64_t pad_len, S
 }
 
 const char *thunk_ConstantPadNDOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * pad; int64_t pad_len; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * pad; int64_t pad_len; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConstantPadNDOut(b.self, b.pad, b.pad_len, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ConstantPadNDOut(used(b.self, "self"), b.pad, b.pad_len, b.value, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Contiguous(Tensor self, MemoryFormat memory_format_, Tensor *result) {
@@ -383,9 +398,11 @@ const char *Contiguous(Tensor self, MemoryFormat memory_format_, Tensor *result)
 }
 
 const char *thunk_Contiguous(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Contiguous(b.self, go_memory_format(b.memory_format_), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Contiguous(used(b.self, "self"), go_memory_format(b.memory_format_),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -399,10 +416,12 @@ const char *Conv1d(Tensor input, Tensor weight, Tensor bias, const int64_t *stri
 }
 
 const char *thunk_Conv1d(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conv1d(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding, b.padding_len,
-      b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Conv1d(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -416,10 +435,12 @@ const char *Conv1dPadding(Tensor input, Tensor weight, Tensor bias, const int64_
 }
 
 const char *thunk_Conv1dPadding(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const char * padding; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const char * padding; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conv1dPadding(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Conv1dPadding(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -433,10 +454,12 @@ const char *Conv2d(Tensor input, Tensor weight, Tensor bias, const int64_t *stri
 }
 
 const char *thunk_Conv2d(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conv2d(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding, b.padding_len,
-      b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Conv2d(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -450,10 +473,12 @@ const char *Conv2dPadding(Tensor input, Tensor weight, Tensor bias, const int64_
 }
 
 const char *thunk_Conv2dPadding(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const char * padding; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const char * padding; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conv2dPadding(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Conv2dPadding(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -467,10 +492,12 @@ const char *Conv3d(Tensor input, Tensor weight, Tensor bias, const int64_t *stri
 }
 
 const char *thunk_Conv3d(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conv3d(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding, b.padding_len,
-      b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Conv3d(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -484,10 +511,12 @@ const char *Conv3dPadding(Tensor input, Tensor weight, Tensor bias, const int64_
 }
 
 const char *thunk_Conv3dPadding(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const char * padding; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const char * padding; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Conv3dPadding(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Conv3dPadding(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -514,11 +543,12 @@ const char *ConvDepthwise3d(Tensor self, Tensor weight, const int64_t *kernel_si
 }
 
 const char *thunk_ConvDepthwise3d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvDepthwise3d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = ConvDepthwise3d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -531,10 +561,12 @@ const char *ConvDepthwise3dOut(Tensor self, Tensor weight, const int64_t *kernel
 }
 
 const char *thunk_ConvDepthwise3dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConvDepthwise3dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return ConvDepthwise3dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *_ConvertIndicesFromCOOToCSR(Tensor self, int64_t size, bool out_int32, Tensor *result) {
@@ -578,11 +610,13 @@ const char *Convolution(Tensor input, Tensor weight, Tensor bias, const int64_t 
 }
 
 const char *thunk_Convolution(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Convolution(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.transposed != 0, b.output_padding,
-      b.output_padding_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Convolution(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.transposed != 0, b.output_padding, b.output_padding_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -604,12 +638,14 @@ const char *ConvolutionBackward(Tensor grad_output, Tensor input, Tensor weight,
 }
 
 const char *thunk_ConvolutionBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor weight; const int64_t * bias_sizes; int64_t bias_sizes_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word grad_output; Word input; Word weight; const int64_t * bias_sizes; int64_t bias_sizes_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvolutionBackward(b.grad_output, b.input, b.weight, b.bias_sizes,
-      b.bias_sizes_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.transposed != 0, b.output_padding, b.output_padding_len, b.groups,
-      b.output_mask, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.grad_output, b.input, b.weight);
+  if (auto *e = ConvolutionBackward(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.weight, "weight"), b.bias_sizes, b.bias_sizes_len, b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, b.transposed != 0, b.output_padding,
+      b.output_padding_len, b.groups, b.output_mask, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -626,12 +662,14 @@ const char *ConvolutionBackwardOut(Tensor grad_output, Tensor input, Tensor weig
 }
 
 const char *thunk_ConvolutionBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor weight; const int64_t * bias_sizes; int64_t bias_sizes_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word grad_output; Word input; Word weight; const int64_t * bias_sizes; int64_t bias_sizes_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return ConvolutionBackwardOut(b.grad_output, b.input, b.weight, b.bias_sizes, b.bias_sizes_len,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
-      b.transposed != 0, b.output_padding, b.output_padding_len, b.groups, b.output_mask, b.out0,
-      b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.grad_output, b.input, b.weight, b.out0, b.out1, b.out2);
+  return ConvolutionBackwardOut(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.weight, "weight"), b.bias_sizes, b.bias_sizes_len, b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, b.transposed != 0, b.output_padding,
+      b.output_padding_len, b.groups, b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"),
+      used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *ConvolutionBackwardOverrideable(Tensor grad_output, Tensor input, Tensor weight,
@@ -643,12 +681,14 @@ const char *ConvolutionBackwardOverrideable(Tensor grad_output, Tensor input, Te
 }
 
 const char *thunk_ConvolutionBackwardOverrideable(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor weight; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; OutTensor grad_input; OutTensor grad_weight; OutTensor grad_bias; };
+  struct B { void *scope; Word grad_output; Word input; Word weight; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; OutTensor grad_input; OutTensor grad_weight; OutTensor grad_bias; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvolutionBackwardOverrideable(b.grad_output, b.input, b.weight, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.transposed != 0,
-      b.output_padding, b.output_padding_len, b.groups, b.output_mask, &b.grad_input.handle,
-      &b.grad_weight.handle, &b.grad_bias.handle)) return e;
+  const Uses uses(b.grad_output, b.input, b.weight);
+  if (auto *e = ConvolutionBackwardOverrideable(used(b.grad_output, "grad_output"), used(b.input,
+      "input"), used(b.weight, "weight"), b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.transposed != 0, b.output_padding, b.output_padding_len,
+      b.groups, b.output_mask, &b.grad_input.handle, &b.grad_weight.handle,
+      &b.grad_bias.handle)) return e;
   describe(b.grad_input);
   describe(b.grad_weight);
   describe(b.grad_bias);
@@ -664,11 +704,13 @@ const char *ConvolutionBackwardOverrideableOut(Tensor grad_output, Tensor input,
 }
 
 const char *thunk_ConvolutionBackwardOverrideableOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor weight; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word grad_output; Word input; Word weight; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return ConvolutionBackwardOverrideableOut(b.grad_output, b.input, b.weight, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.transposed != 0,
-      b.output_padding, b.output_padding_len, b.groups, b.output_mask, b.out0, b.out1, b.out2,
+  const Uses uses(b.grad_output, b.input, b.weight, b.out0, b.out1, b.out2);
+  return ConvolutionBackwardOverrideableOut(used(b.grad_output, "grad_output"), used(b.input,
+      "input"), used(b.weight, "weight"), b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.transposed != 0, b.output_padding, b.output_padding_len,
+      b.groups, b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"),
       nullptr, nullptr, nullptr);
 }
 
@@ -713,11 +755,13 @@ const char *ConvolutionOut(Tensor input, Tensor weight, Tensor bias, const int64
 }
 
 const char *thunk_ConvolutionOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; Tensor out_; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConvolutionOut(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.transposed != 0, b.output_padding,
-      b.output_padding_len, b.groups, b.out_, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.out_);
+  return ConvolutionOut(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.transposed != 0, b.output_padding, b.output_padding_len, b.groups, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *_ConvolutionOut(Tensor input, Tensor weight, Tensor bias, const int64_t *stride,
@@ -736,11 +780,13 @@ const char *ConvolutionOverrideable(Tensor input, Tensor weight, Tensor bias,
 }
 
 const char *thunk_ConvolutionOverrideable(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvolutionOverrideable(b.input, b.weight, b.bias, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.transposed != 0, b.output_padding,
-      b.output_padding_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = ConvolutionOverrideable(used(b.input, "input"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
+      b.dilation_len, b.transposed != 0, b.output_padding, b.output_padding_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -753,11 +799,13 @@ const char *ConvolutionOverrideableOut(Tensor input, Tensor weight, Tensor bias,
 }
 
 const char *thunk_ConvolutionOverrideableOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; Tensor out_; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t transposed; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConvolutionOverrideableOut(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.transposed != 0, b.output_padding,
-      b.output_padding_len, b.groups, b.out_, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.out_);
+  return ConvolutionOverrideableOut(used(b.input, "input"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
+      b.dilation_len, b.transposed != 0, b.output_padding, b.output_padding_len, b.groups,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ConvTBC(Tensor self, Tensor weight, Tensor bias, int64_t pad, Tensor *result) {
@@ -765,9 +813,11 @@ const char *ConvTBC(Tensor self, Tensor weight, Tensor bias, int64_t pad, Tensor
 }
 
 const char *thunk_ConvTBC(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; int64_t pad; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; int64_t pad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvTBC(b.self, b.weight, b.bias, b.pad, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = ConvTBC(used(b.self, "self"), used(b.weight, "weight"), used(b.bias, "bias"),
+      b.pad, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -781,10 +831,12 @@ const char *ConvTBCBackward(Tensor self, Tensor input, Tensor weight, Tensor bia
 }
 
 const char *thunk_ConvTBCBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor input; Tensor weight; Tensor bias; int64_t pad; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; Word input; Word weight; Word bias; int64_t pad; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvTBCBackward(b.self, b.input, b.weight, b.bias, b.pad, &b.result0.handle,
-      &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.self, b.input, b.weight, b.bias);
+  if (auto *e = ConvTBCBackward(used(b.self, "self"), used(b.input, "input"), used(b.weight,
+      "weight"), used(b.bias, "bias"), b.pad, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -797,9 +849,11 @@ const char *ConvTBCOut(Tensor self, Tensor weight, Tensor bias, int64_t pad, Ten
 }
 
 const char *thunk_ConvTBCOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; int64_t pad; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; int64_t pad; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ConvTBCOut(b.self, b.weight, b.bias, b.pad, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return ConvTBCOut(used(b.self, "self"), used(b.weight, "weight"), used(b.bias, "bias"), b.pad,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ConvTranspose1d(Tensor input, Tensor weight, Tensor bias, const int64_t *stride,
@@ -813,11 +867,12 @@ const char *ConvTranspose1d(Tensor input, Tensor weight, Tensor bias, const int6
 }
 
 const char *thunk_ConvTranspose1d(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvTranspose1d(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.output_padding, b.output_padding_len, b.groups, b.dilation, b.dilation_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = ConvTranspose1d(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding,
+      b.output_padding_len, b.groups, b.dilation, b.dilation_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -833,11 +888,12 @@ const char *ConvTranspose2d(Tensor input, Tensor weight, Tensor bias, const int6
 }
 
 const char *thunk_ConvTranspose2d(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvTranspose2d(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.output_padding, b.output_padding_len, b.groups, b.dilation, b.dilation_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = ConvTranspose2d(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding,
+      b.output_padding_len, b.groups, b.dilation, b.dilation_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -853,11 +909,12 @@ const char *ConvTranspose3d(Tensor input, Tensor weight, Tensor bias, const int6
 }
 
 const char *thunk_ConvTranspose3d(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; int64_t groups; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ConvTranspose3d(b.input, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.output_padding, b.output_padding_len, b.groups, b.dilation, b.dilation_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = ConvTranspose3d(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding,
+      b.output_padding_len, b.groups, b.dilation, b.dilation_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -868,9 +925,11 @@ const char *Copy(Tensor self, Tensor src, bool non_blocking, Tensor *result) {
 }
 
 const char *thunk_Copy(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t non_blocking; OutTensor result; };
+  struct B { void *scope; Word self; Word src; int64_t non_blocking; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Copy(b.self, b.src, b.non_blocking != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.src);
+  if (auto *e = Copy(used(b.self, "self"), used(b.src, "src"), b.non_blocking != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -881,9 +940,10 @@ const char *Copy_(Tensor self, Tensor src, bool non_blocking, Tensor *result) {
 }
 
 const char *thunk_Copy_(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t non_blocking; };
+  struct B { void *scope; Word self; Word src; int64_t non_blocking; };
   auto &b = *static_cast<B *>(p);
-  return Copy_(b.self, b.src, b.non_blocking != 0, nullptr);
+  const Uses uses(b.self, b.src);
+  return Copy_(used(b.self, "self"), used(b.src, "src"), b.non_blocking != 0, nullptr);
 }
 
 const char *_CopyFrom(Tensor self, Tensor dst, bool non_blocking, Tensor *result) {
@@ -909,9 +969,11 @@ const char *CopyOut(Tensor self, Tensor src, bool non_blocking, Tensor out_, Ten
 }
 
 const char *thunk_CopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t non_blocking; Tensor out_; };
+  struct B { void *scope; Word self; Word src; int64_t non_blocking; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CopyOut(b.self, b.src, b.non_blocking != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.src, b.out_);
+  return CopyOut(used(b.self, "self"), used(b.src, "src"), b.non_blocking != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Copysign(Tensor self, Tensor other, Tensor *result) {
@@ -920,9 +982,10 @@ const char *Copysign(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Copysign(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Copysign(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Copysign(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -934,9 +997,10 @@ const char *Copysign_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Copysign_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Copysign_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Copysign_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *CopysignOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -944,9 +1008,10 @@ const char *CopysignOut(Tensor self, Tensor other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_CopysignOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CopysignOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return CopysignOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *CopysignScalar(Tensor self, Scalar other, Tensor *result) {
@@ -955,9 +1020,10 @@ const char *CopysignScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_CopysignScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CopysignScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CopysignScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -969,9 +1035,10 @@ const char *CopysignScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_CopysignScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return CopysignScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return CopysignScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *CopysignScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -981,9 +1048,10 @@ const char *CopysignScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *re
 }
 
 const char *thunk_CopysignScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CopysignScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CopysignScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *CopySparseToSparse(Tensor self, Tensor src, bool non_blocking, Tensor *result) {
@@ -992,9 +1060,11 @@ const char *CopySparseToSparse(Tensor self, Tensor src, bool non_blocking, Tenso
 }
 
 const char *thunk_CopySparseToSparse(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t non_blocking; OutTensor result; };
+  struct B { void *scope; Word self; Word src; int64_t non_blocking; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CopySparseToSparse(b.self, b.src, b.non_blocking != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.src);
+  if (auto *e = CopySparseToSparse(used(b.self, "self"), used(b.src, "src"), b.non_blocking != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1007,9 +1077,11 @@ const char *CopySparseToSparse_(Tensor self, Tensor src, bool non_blocking, Tens
 }
 
 const char *thunk_CopySparseToSparse_(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t non_blocking; };
+  struct B { void *scope; Word self; Word src; int64_t non_blocking; };
   auto &b = *static_cast<B *>(p);
-  return CopySparseToSparse_(b.self, b.src, b.non_blocking != 0, nullptr);
+  const Uses uses(b.self, b.src);
+  return CopySparseToSparse_(used(b.self, "self"), used(b.src, "src"), b.non_blocking != 0,
+      nullptr);
 }
 
 const char *CopySparseToSparseOut(Tensor self, Tensor src, bool non_blocking, Tensor out_,
@@ -1018,9 +1090,11 @@ const char *CopySparseToSparseOut(Tensor self, Tensor src, bool non_blocking, Te
 }
 
 const char *thunk_CopySparseToSparseOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t non_blocking; Tensor out_; };
+  struct B { void *scope; Word self; Word src; int64_t non_blocking; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CopySparseToSparseOut(b.self, b.src, b.non_blocking != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.src, b.out_);
+  return CopySparseToSparseOut(used(b.self, "self"), used(b.src, "src"), b.non_blocking != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *CorrCoef(Tensor self, Tensor *result) {
@@ -1028,9 +1102,10 @@ const char *CorrCoef(Tensor self, Tensor *result) {
 }
 
 const char *thunk_CorrCoef(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CorrCoef(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CorrCoef(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1041,9 +1116,10 @@ const char *Cos(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Cos(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Cos(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Cos(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1055,9 +1131,10 @@ const char *Cos_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Cos_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Cos_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Cos_(used(b.self, "self"), nullptr);
 }
 
 const char *Cosh(Tensor self, Tensor *result) {
@@ -1066,9 +1143,10 @@ const char *Cosh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Cosh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Cosh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Cosh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1080,9 +1158,10 @@ const char *Cosh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Cosh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Cosh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Cosh_(used(b.self, "self"), nullptr);
 }
 
 const char *CoshOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1092,9 +1171,10 @@ const char *CoshOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_CoshOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CoshOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CoshOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *CosineEmbeddingLoss(Tensor input1, Tensor input2, Tensor target, double margin,
@@ -1104,10 +1184,11 @@ const char *CosineEmbeddingLoss(Tensor input1, Tensor input2, Tensor target, dou
 }
 
 const char *thunk_CosineEmbeddingLoss(void *p) {
-  struct B { void *scope; Tensor input1; Tensor input2; Tensor target; double margin; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word input1; Word input2; Word target; double margin; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CosineEmbeddingLoss(b.input1, b.input2, b.target, b.margin, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.input1, b.input2, b.target);
+  if (auto *e = CosineEmbeddingLoss(used(b.input1, "input1"), used(b.input2, "input2"),
+      used(b.target, "target"), b.margin, b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1118,9 +1199,11 @@ const char *CosineSimilarity(Tensor x1, Tensor x2, int64_t dim, double eps, Tens
 }
 
 const char *thunk_CosineSimilarity(void *p) {
-  struct B { void *scope; Tensor x1; Tensor x2; int64_t dim; double eps; OutTensor result; };
+  struct B { void *scope; Word x1; Word x2; int64_t dim; double eps; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CosineSimilarity(b.x1, b.x2, b.dim, b.eps, &b.result.handle)) return e;
+  const Uses uses(b.x1, b.x2);
+  if (auto *e = CosineSimilarity(used(b.x1, "x1"), used(b.x2, "x2"), b.dim, b.eps,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1132,9 +1215,10 @@ const char *CosOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_CosOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CosOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CosOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *CountNonZero(Tensor self, const int64_t *dim, Tensor *result) {
@@ -1143,9 +1227,10 @@ const char *CountNonZero(Tensor self, const int64_t *dim, Tensor *result) {
 }
 
 const char *thunk_CountNonZero(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CountNonZero(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CountNonZero(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1157,9 +1242,11 @@ const char *CountNonZeroDimIntList(Tensor self, const int64_t *dim, int64_t dim_
 }
 
 const char *thunk_CountNonZeroDimIntList(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CountNonZeroDimIntList(b.self, b.dim, b.dim_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CountNonZeroDimIntList(used(b.self, "self"), b.dim, b.dim_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1173,9 +1260,11 @@ const char *CountNonZeroDimIntListOut(Tensor self, const int64_t *dim, int64_t d
 }
 
 const char *thunk_CountNonZeroDimIntListOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CountNonZeroDimIntListOut(b.self, b.dim, b.dim_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CountNonZeroDimIntListOut(used(b.self, "self"), b.dim, b.dim_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *CountNonZeroOut(Tensor self, const int64_t *dim, Tensor out_, Tensor *result) {
@@ -1185,9 +1274,10 @@ const char *CountNonZeroOut(Tensor self, const int64_t *dim, Tensor out_, Tensor
 }
 
 const char *thunk_CountNonZeroOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CountNonZeroOut(b.self, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CountNonZeroOut(used(b.self, "self"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *Cov(Tensor self, int64_t correction, Tensor fweights, Tensor aweights, Tensor *result) {
@@ -1196,9 +1286,11 @@ const char *Cov(Tensor self, int64_t correction, Tensor fweights, Tensor aweight
 }
 
 const char *thunk_Cov(void *p) {
-  struct B { void *scope; Tensor self; int64_t correction; Tensor fweights; Tensor aweights; OutTensor result; };
+  struct B { void *scope; Word self; int64_t correction; Word fweights; Word aweights; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Cov(b.self, b.correction, b.fweights, b.aweights, &b.result.handle)) return e;
+  const Uses uses(b.self, b.fweights, b.aweights);
+  if (auto *e = Cov(used(b.self, "self"), b.correction, used_opt(b.fweights, "fweights"),
+      used_opt(b.aweights, "aweights"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1209,9 +1301,11 @@ const char *Cross(Tensor self, Tensor other, const int64_t *dim, Tensor *result)
 }
 
 const char *thunk_Cross(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const int64_t * dim; OutTensor result; };
+  struct B { void *scope; Word self; Word other; const int64_t * dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Cross(b.self, b.other, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Cross(used(b.self, "self"), used(b.other, "other"), b.dim,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1223,10 +1317,11 @@ const char *CrossEntropyLoss(Tensor self, Tensor target, Tensor weight, int64_t 
 }
 
 const char *thunk_CrossEntropyLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; double label_smoothing; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; double label_smoothing; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CrossEntropyLoss(b.self, b.target, b.weight, b.reduction, b.ignore_index,
-      b.label_smoothing, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = CrossEntropyLoss(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, b.label_smoothing, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1237,9 +1332,11 @@ const char *CrossOut(Tensor self, Tensor other, const int64_t *dim, Tensor out_,
 }
 
 const char *thunk_CrossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const int64_t * dim; Tensor out_; };
+  struct B { void *scope; Word self; Word other; const int64_t * dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CrossOut(b.self, b.other, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return CrossOut(used(b.self, "self"), used(b.other, "other"), b.dim, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *CrowIndices(Tensor self, Tensor *result) {
@@ -1249,9 +1346,10 @@ const char *CrowIndices(Tensor self, Tensor *result) {
 }
 
 const char *thunk_CrowIndices(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CrowIndices(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CrowIndices(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1262,9 +1360,10 @@ const char *CrowIndicesCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_CrowIndicesCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CrowIndicesCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CrowIndicesCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1276,9 +1375,10 @@ const char *CrowIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_CrowIndicesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CrowIndicesCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CrowIndicesCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_CSLTCompress(Tensor input, Tensor *result) {
@@ -1306,11 +1406,12 @@ const char *CTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengt
 }
 
 const char *thunk_CTCLoss(void *p) {
-  struct B { void *scope; Tensor log_probs; Tensor targets; const int64_t * input_lengths; int64_t input_lengths_len; const int64_t * target_lengths; int64_t target_lengths_len; int64_t blank; int64_t reduction; int64_t zero_infinity; OutTensor result; };
+  struct B { void *scope; Word log_probs; Word targets; const int64_t * input_lengths; int64_t input_lengths_len; const int64_t * target_lengths; int64_t target_lengths_len; int64_t blank; int64_t reduction; int64_t zero_infinity; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CTCLoss(b.log_probs, b.targets, b.input_lengths, b.input_lengths_len,
-      b.target_lengths, b.target_lengths_len, b.blank, b.reduction, b.zero_infinity != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.log_probs, b.targets);
+  if (auto *e = CTCLoss(used(b.log_probs, "log_probs"), used(b.targets, "targets"),
+      b.input_lengths, b.input_lengths_len, b.target_lengths, b.target_lengths_len, b.blank,
+      b.reduction, b.zero_infinity != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1355,9 +1456,11 @@ const char *CTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths
 }
 
 const char *thunk_CTCLossTensor(void *p) {
-  struct B { void *scope; Tensor log_probs; Tensor targets; Tensor input_lengths; Tensor target_lengths; int64_t blank; int64_t reduction; int64_t zero_infinity; OutTensor result; };
+  struct B { void *scope; Word log_probs; Word targets; Word input_lengths; Word target_lengths; int64_t blank; int64_t reduction; int64_t zero_infinity; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CTCLossTensor(b.log_probs, b.targets, b.input_lengths, b.target_lengths, b.blank,
+  const Uses uses(b.log_probs, b.targets, b.input_lengths, b.target_lengths);
+  if (auto *e = CTCLossTensor(used(b.log_probs, "log_probs"), used(b.targets, "targets"),
+      used(b.input_lengths, "input_lengths"), used(b.target_lengths, "target_lengths"), b.blank,
       b.reduction, b.zero_infinity != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1381,9 +1484,11 @@ const char *CuDNNAffineGridGenerator(Tensor theta, int64_t N, int64_t C, int64_t
 }
 
 const char *thunk_CuDNNAffineGridGenerator(void *p) {
-  struct B { void *scope; Tensor theta; int64_t N; int64_t C; int64_t H; int64_t W; OutTensor grid; };
+  struct B { void *scope; Word theta; int64_t N; int64_t C; int64_t H; int64_t W; OutTensor grid; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNAffineGridGenerator(b.theta, b.N, b.C, b.H, b.W, &b.grid.handle)) return e;
+  const Uses uses(b.theta);
+  if (auto *e = CuDNNAffineGridGenerator(used(b.theta, "theta"), b.N, b.C, b.H, b.W,
+      &b.grid.handle)) return e;
   describe(b.grid);
   return nullptr;
 }
@@ -1395,9 +1500,10 @@ const char *CuDNNAffineGridGeneratorBackward(Tensor grad, int64_t N, int64_t C, 
 }
 
 const char *thunk_CuDNNAffineGridGeneratorBackward(void *p) {
-  struct B { void *scope; Tensor grad; int64_t N; int64_t C; int64_t H; int64_t W; OutTensor grad_theta; };
+  struct B { void *scope; Word grad; int64_t N; int64_t C; int64_t H; int64_t W; OutTensor grad_theta; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNAffineGridGeneratorBackward(b.grad, b.N, b.C, b.H, b.W,
+  const Uses uses(b.grad);
+  if (auto *e = CuDNNAffineGridGeneratorBackward(used(b.grad, "grad"), b.N, b.C, b.H, b.W,
       &b.grad_theta.handle)) return e;
   describe(b.grad_theta);
   return nullptr;
@@ -1412,9 +1518,11 @@ const char *CuDNNAffineGridGeneratorBackwardOut(Tensor grad, int64_t N, int64_t 
 }
 
 const char *thunk_CuDNNAffineGridGeneratorBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad; int64_t N; int64_t C; int64_t H; int64_t W; Tensor out_; };
+  struct B { void *scope; Word grad; int64_t N; int64_t C; int64_t H; int64_t W; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNAffineGridGeneratorBackwardOut(b.grad, b.N, b.C, b.H, b.W, b.out_, nullptr);
+  const Uses uses(b.grad, b.out_);
+  return CuDNNAffineGridGeneratorBackwardOut(used(b.grad, "grad"), b.N, b.C, b.H, b.W, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *CuDNNAffineGridGeneratorOut(Tensor theta, int64_t N, int64_t C, int64_t H, int64_t W,
@@ -1426,9 +1534,11 @@ const char *CuDNNAffineGridGeneratorOut(Tensor theta, int64_t N, int64_t C, int6
 }
 
 const char *thunk_CuDNNAffineGridGeneratorOut(void *p) {
-  struct B { void *scope; Tensor theta; int64_t N; int64_t C; int64_t H; int64_t W; Tensor out_; };
+  struct B { void *scope; Word theta; int64_t N; int64_t C; int64_t H; int64_t W; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNAffineGridGeneratorOut(b.theta, b.N, b.C, b.H, b.W, b.out_, nullptr);
+  const Uses uses(b.theta, b.out_);
+  return CuDNNAffineGridGeneratorOut(used(b.theta, "theta"), b.N, b.C, b.H, b.W, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_CuDNNAttentionBackward(Tensor grad_out, Tensor query, Tensor key, Tensor value,
@@ -1460,9 +1570,11 @@ const char *CuDNNBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor runn
 }
 
 const char *thunk_CuDNNBatchNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double exponential_average_factor; double epsilon; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double exponential_average_factor; double epsilon; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNBatchNorm(b.input, b.weight, b.bias, b.running_mean, b.running_var,
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var);
+  if (auto *e = CuDNNBatchNorm(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
       b.training != 0, b.exponential_average_factor, b.epsilon, &b.result0.handle,
       &b.result1.handle, &b.result2.handle, &b.result3.handle)) return e;
   describe(b.result0);
@@ -1479,11 +1591,15 @@ const char *CuDNNBatchNormBackward(Tensor input, Tensor grad_output, Tensor weig
 }
 
 const char *thunk_CuDNNBatchNormBackward(void *p) {
-  struct B { void *scope; Tensor input; Tensor grad_output; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_var; double epsilon; Tensor reserveSpace; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; Word grad_output; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_var; double epsilon; Word reserveSpace; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNBatchNormBackward(b.input, b.grad_output, b.weight, b.running_mean,
-      b.running_var, b.save_mean, b.save_var, b.epsilon, b.reserveSpace, &b.result0.handle,
-      &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.input, b.grad_output, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_var, b.reserveSpace);
+  if (auto *e = CuDNNBatchNormBackward(used(b.input, "input"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), used_opt(b.save_mean, "save_mean"), used_opt(b.save_var, "save_var"),
+      b.epsilon, used(b.reserveSpace, "reserveSpace"), &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -1498,11 +1614,15 @@ const char *CuDNNBatchNormBackwardOut(Tensor input, Tensor grad_output, Tensor w
 }
 
 const char *thunk_CuDNNBatchNormBackwardOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor grad_output; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_var; double epsilon; Tensor reserveSpace; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word input; Word grad_output; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_var; double epsilon; Word reserveSpace; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNBatchNormBackwardOut(b.input, b.grad_output, b.weight, b.running_mean, b.running_var,
-      b.save_mean, b.save_var, b.epsilon, b.reserveSpace, b.out0, b.out1, b.out2, nullptr, nullptr,
-      nullptr);
+  const Uses uses(b.input, b.grad_output, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_var, b.reserveSpace, b.out0, b.out1, b.out2);
+  return CuDNNBatchNormBackwardOut(used(b.input, "input"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), used_opt(b.save_mean, "save_mean"), used_opt(b.save_var, "save_var"),
+      b.epsilon, used(b.reserveSpace, "reserveSpace"), used(b.out0, "out0"), used(b.out1, "out1"),
+      used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *CuDNNBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -1513,11 +1633,14 @@ const char *CuDNNBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor r
 }
 
 const char *thunk_CuDNNBatchNormOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double exponential_average_factor; double epsilon; Tensor out0; Tensor out1; Tensor out2; Tensor out3; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double exponential_average_factor; double epsilon; Word out0; Word out1; Word out2; Word out3; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNBatchNormOut(b.input, b.weight, b.bias, b.running_mean, b.running_var,
-      b.training != 0, b.exponential_average_factor, b.epsilon, b.out0, b.out1, b.out2, b.out3,
-      nullptr, nullptr, nullptr, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var, b.out0, b.out1, b.out2,
+      b.out3);
+  return CuDNNBatchNormOut(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
+      b.training != 0, b.exponential_average_factor, b.epsilon, used(b.out0, "out0"), used(b.out1,
+      "out1"), used(b.out2, "out2"), used(b.out3, "out3"), nullptr, nullptr, nullptr, nullptr);
 }
 
 const char *CuDNNConvolution(Tensor self, Tensor weight, const int64_t *padding,
@@ -1531,11 +1654,12 @@ const char *CuDNNConvolution(Tensor self, Tensor weight, const int64_t *padding,
 }
 
 const char *thunk_CuDNNConvolution(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNConvolution(b.self, b.weight, b.padding, b.padding_len, b.stride,
-      b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0,
-      b.allow_tf32 != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight);
+  if (auto *e = CuDNNConvolution(used(b.self, "self"), used(b.weight, "weight"), b.padding,
+      b.padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups,
+      b.benchmark != 0, b.deterministic != 0, b.allow_tf32 != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1548,11 +1672,13 @@ const char *CuDNNConvolutionAddReLU(Tensor self, Tensor weight, Tensor z, const 
 }
 
 const char *thunk_CuDNNConvolutionAddReLU(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor z; Scalar alpha; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word z; Scalar alpha; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNConvolutionAddReLU(b.self, b.weight, b.z,
-      b.alpha.kind == ScalarNone ? nullptr : &b.alpha, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.z, b.bias);
+  if (auto *e = CuDNNConvolutionAddReLU(used(b.self, "self"), used(b.weight, "weight"), used(b.z,
+      "z"), b.alpha.kind == ScalarNone ? nullptr : &b.alpha, used_opt(b.bias, "bias"), b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1565,11 +1691,13 @@ const char *CuDNNConvolutionAddReLUOut(Tensor self, Tensor weight, Tensor z, con
 }
 
 const char *thunk_CuDNNConvolutionAddReLUOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor z; Scalar alpha; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word z; Scalar alpha; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNConvolutionAddReLUOut(b.self, b.weight, b.z,
-      b.alpha.kind == ScalarNone ? nullptr : &b.alpha, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.groups, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.z, b.bias, b.out_);
+  return CuDNNConvolutionAddReLUOut(used(b.self, "self"), used(b.weight, "weight"), used(b.z, "z"),
+      b.alpha.kind == ScalarNone ? nullptr : &b.alpha, used_opt(b.bias, "bias"), b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.groups, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *CuDNNConvolutionOut(Tensor self, Tensor weight, const int64_t *padding,
@@ -1580,11 +1708,12 @@ const char *CuDNNConvolutionOut(Tensor self, Tensor weight, const int64_t *paddi
 }
 
 const char *thunk_CuDNNConvolutionOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNConvolutionOut(b.self, b.weight, b.padding, b.padding_len, b.stride, b.stride_len,
-      b.dilation, b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0,
-      b.allow_tf32 != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.out_);
+  return CuDNNConvolutionOut(used(b.self, "self"), used(b.weight, "weight"), b.padding,
+      b.padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups,
+      b.benchmark != 0, b.deterministic != 0, b.allow_tf32 != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *CuDNNConvolutionReLU(Tensor self, Tensor weight, Tensor bias, const int64_t *stride,
@@ -1594,10 +1723,12 @@ const char *CuDNNConvolutionReLU(Tensor self, Tensor weight, Tensor bias, const 
 }
 
 const char *thunk_CuDNNConvolutionReLU(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNConvolutionReLU(b.self, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = CuDNNConvolutionReLU(used(b.self, "self"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
+      b.dilation_len, b.groups, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1609,10 +1740,12 @@ const char *CuDNNConvolutionReLUOut(Tensor self, Tensor weight, Tensor bias, con
 }
 
 const char *thunk_CuDNNConvolutionReLUOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNConvolutionReLUOut(b.self, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.groups, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return CuDNNConvolutionReLUOut(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.groups, used(b.out_, "out_"), nullptr);
 }
 
 const char *CuDNNConvolutionTranspose(Tensor self, Tensor weight, const int64_t *padding,
@@ -1627,12 +1760,13 @@ const char *CuDNNConvolutionTranspose(Tensor self, Tensor weight, const int64_t 
 }
 
 const char *thunk_CuDNNConvolutionTranspose(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNConvolutionTranspose(b.self, b.weight, b.padding, b.padding_len,
-      b.output_padding, b.output_padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
-      b.groups, b.benchmark != 0, b.deterministic != 0, b.allow_tf32 != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight);
+  if (auto *e = CuDNNConvolutionTranspose(used(b.self, "self"), used(b.weight, "weight"),
+      b.padding, b.padding_len, b.output_padding, b.output_padding_len, b.stride, b.stride_len,
+      b.dilation, b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0,
+      b.allow_tf32 != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1646,11 +1780,13 @@ const char *CuDNNConvolutionTransposeOut(Tensor self, Tensor weight, const int64
 }
 
 const char *thunk_CuDNNConvolutionTransposeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; int64_t allow_tf32; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNConvolutionTransposeOut(b.self, b.weight, b.padding, b.padding_len, b.output_padding,
-      b.output_padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups,
-      b.benchmark != 0, b.deterministic != 0, b.allow_tf32 != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.out_);
+  return CuDNNConvolutionTransposeOut(used(b.self, "self"), used(b.weight, "weight"), b.padding,
+      b.padding_len, b.output_padding, b.output_padding_len, b.stride, b.stride_len, b.dilation,
+      b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0, b.allow_tf32 != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *_CuDNNCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
@@ -1678,9 +1814,11 @@ const char *CuDNNGridSampler(Tensor self, Tensor grid, Tensor *output) {
 }
 
 const char *thunk_CuDNNGridSampler(void *p) {
-  struct B { void *scope; Tensor self; Tensor grid; OutTensor output; };
+  struct B { void *scope; Word self; Word grid; OutTensor output; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNGridSampler(b.self, b.grid, &b.output.handle)) return e;
+  const Uses uses(b.self, b.grid);
+  if (auto *e = CuDNNGridSampler(used(b.self, "self"), used(b.grid, "grid"),
+      &b.output.handle)) return e;
   describe(b.output);
   return nullptr;
 }
@@ -1691,10 +1829,11 @@ const char *CuDNNGridSamplerBackward(Tensor self, Tensor grid, Tensor grad_outpu
 }
 
 const char *thunk_CuDNNGridSamplerBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor grid; Tensor grad_output; OutTensor grad_self; OutTensor grad_grid; };
+  struct B { void *scope; Word self; Word grid; Word grad_output; OutTensor grad_self; OutTensor grad_grid; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CuDNNGridSamplerBackward(b.self, b.grid, b.grad_output, &b.grad_self.handle,
-      &b.grad_grid.handle)) return e;
+  const Uses uses(b.self, b.grid, b.grad_output);
+  if (auto *e = CuDNNGridSamplerBackward(used(b.self, "self"), used(b.grid, "grid"),
+      used(b.grad_output, "grad_output"), &b.grad_self.handle, &b.grad_grid.handle)) return e;
   describe(b.grad_self);
   describe(b.grad_grid);
   return nullptr;
@@ -1706,9 +1845,11 @@ const char *CuDNNGridSamplerBackwardOut(Tensor self, Tensor grid, Tensor grad_ou
 }
 
 const char *thunk_CuDNNGridSamplerBackwardOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor grid; Tensor grad_output; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word self; Word grid; Word grad_output; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNGridSamplerBackwardOut(b.self, b.grid, b.grad_output, b.out0, b.out1, nullptr,
+  const Uses uses(b.self, b.grid, b.grad_output, b.out0, b.out1);
+  return CuDNNGridSamplerBackwardOut(used(b.self, "self"), used(b.grid, "grid"),
+      used(b.grad_output, "grad_output"), used(b.out0, "out0"), used(b.out1, "out1"), nullptr,
       nullptr);
 }
 
@@ -1717,9 +1858,11 @@ const char *CuDNNGridSamplerOut(Tensor self, Tensor grid, Tensor out_, Tensor *r
 }
 
 const char *thunk_CuDNNGridSamplerOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor grid; Tensor out_; };
+  struct B { void *scope; Word self; Word grid; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CuDNNGridSamplerOut(b.self, b.grid, b.out_, nullptr);
+  const Uses uses(b.self, b.grid, b.out_);
+  return CuDNNGridSamplerOut(used(b.self, "self"), used(b.grid, "grid"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *_CuDNNInitDropoutState(double dropout, bool train, int64_t dropout_seed,
@@ -1743,10 +1886,11 @@ const char *CuDNNIsAcceptable(Tensor self, bool *result) {
 }
 
 const char *thunk_CuDNNIsAcceptable(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = CuDNNIsAcceptable(b.self, &result)) return e;
+  if (auto *e = CuDNNIsAcceptable(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1835,9 +1979,10 @@ const char *CumMax(Tensor self, int64_t dim, Tensor *values, Tensor *indices) {
 }
 
 const char *thunk_CumMax(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumMax(b.self, b.dim, &b.values.handle, &b.indices.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CumMax(used(b.self, "self"), b.dim, &b.values.handle, &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
   return nullptr;
@@ -1854,9 +1999,11 @@ const char *CumMaxMinBackward(Tensor grad, Tensor input, Tensor indices, int64_t
 }
 
 const char *thunk_CumMaxMinBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor input; Tensor indices; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word grad; Word input; Word indices; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumMaxMinBackward(b.grad, b.input, b.indices, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.input, b.indices);
+  if (auto *e = CumMaxMinBackward(used(b.grad, "grad"), used(b.input, "input"), used(b.indices,
+      "indices"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1867,9 +2014,11 @@ const char *CumMaxOut(Tensor self, int64_t dim, Tensor values, Tensor indices,
 }
 
 const char *thunk_CumMaxOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t dim; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return CumMaxOut(b.self, b.dim, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return CumMaxOut(used(b.self, "self"), b.dim, used(b.values, "values"), used(b.indices,
+      "indices"), nullptr, nullptr);
 }
 
 const char *CumMin(Tensor self, int64_t dim, Tensor *values, Tensor *indices) {
@@ -1877,9 +2026,10 @@ const char *CumMin(Tensor self, int64_t dim, Tensor *values, Tensor *indices) {
 }
 
 const char *thunk_CumMin(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumMin(b.self, b.dim, &b.values.handle, &b.indices.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CumMin(used(b.self, "self"), b.dim, &b.values.handle, &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
   return nullptr;
@@ -1895,9 +2045,11 @@ const char *CumMinOut(Tensor self, int64_t dim, Tensor values, Tensor indices,
 }
 
 const char *thunk_CumMinOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t dim; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return CumMinOut(b.self, b.dim, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return CumMinOut(used(b.self, "self"), b.dim, used(b.values, "values"), used(b.indices,
+      "indices"), nullptr, nullptr);
 }
 
 const char *CumProd(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -1906,9 +2058,11 @@ const char *CumProd(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *
 }
 
 const char *thunk_CumProd(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumProd(b.self, b.dim, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CumProd(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1920,9 +2074,10 @@ const char *CumProd_(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor 
 }
 
 const char *thunk_CumProd_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; };
   auto &b = *static_cast<B *>(p);
-  return CumProd_(b.self, b.dim, OptScalarType(b.dtype_).get(), nullptr);
+  const Uses uses(b.self);
+  return CumProd_(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(), nullptr);
 }
 
 const char *CumProdBackward(Tensor grad, Tensor input, int64_t dim, Tensor output, Tensor *result) {
@@ -1931,9 +2086,11 @@ const char *CumProdBackward(Tensor grad, Tensor input, int64_t dim, Tensor outpu
 }
 
 const char *thunk_CumProdBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor input; int64_t dim; Tensor output; OutTensor result; };
+  struct B { void *scope; Word grad; Word input; int64_t dim; Word output; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumProdBackward(b.grad, b.input, b.dim, b.output, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.input, b.output);
+  if (auto *e = CumProdBackward(used(b.grad, "grad"), used(b.input, "input"), b.dim, used(b.output,
+      "output"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1946,9 +2103,11 @@ const char *CumProdOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tenso
 }
 
 const char *thunk_CumProdOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CumProdOut(b.self, b.dim, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CumProdOut(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *CumSum(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -1957,9 +2116,11 @@ const char *CumSum(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *r
 }
 
 const char *thunk_CumSum(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumSum(b.self, b.dim, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = CumSum(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1971,9 +2132,10 @@ const char *CumSum_(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *
 }
 
 const char *thunk_CumSum_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; };
   auto &b = *static_cast<B *>(p);
-  return CumSum_(b.self, b.dim, OptScalarType(b.dtype_).get(), nullptr);
+  const Uses uses(b.self);
+  return CumSum_(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(), nullptr);
 }
 
 const char *CumSumOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor out_,
@@ -1984,9 +2146,11 @@ const char *CumSumOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor
 }
 
 const char *thunk_CumSumOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return CumSumOut(b.self, b.dim, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return CumSumOut(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *CumulativeTrapezoid(Tensor y, Tensor x, int64_t dim, Tensor *result) {
@@ -1995,9 +2159,11 @@ const char *CumulativeTrapezoid(Tensor y, Tensor x, int64_t dim, Tensor *result)
 }
 
 const char *thunk_CumulativeTrapezoid(void *p) {
-  struct B { void *scope; Tensor y; Tensor x; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word y; Word x; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumulativeTrapezoid(b.y, b.x, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.y, b.x);
+  if (auto *e = CumulativeTrapezoid(used(b.y, "y"), used(b.x, "x"), b.dim,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2008,9 +2174,10 @@ const char *CumulativeTrapezoidDx(Tensor y, Scalar dx, int64_t dim, Tensor *resu
 }
 
 const char *thunk_CumulativeTrapezoidDx(void *p) {
-  struct B { void *scope; Tensor y; Scalar dx; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word y; Scalar dx; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = CumulativeTrapezoidDx(b.y, b.dx, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.y);
+  if (auto *e = CumulativeTrapezoidDx(used(b.y, "y"), b.dx, b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2025,9 +2192,10 @@ const char *Deg2Rad(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Deg2Rad(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Deg2Rad(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Deg2Rad(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2039,9 +2207,10 @@ const char *Deg2Rad_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Deg2Rad_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Deg2Rad_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Deg2Rad_(used(b.self, "self"), nullptr);
 }
 
 const char *Deg2RadOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2051,9 +2220,10 @@ const char *Deg2RadOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Deg2RadOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Deg2RadOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Deg2RadOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *DenseDim(Tensor self, int64_t *result) {
@@ -2061,10 +2231,11 @@ const char *DenseDim(Tensor self, int64_t *result) {
 }
 
 const char *thunk_DenseDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = DenseDim(b.self, &result)) return e;
+  if (auto *e = DenseDim(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2075,9 +2246,10 @@ const char *Dequantize(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Dequantize(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Dequantize(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Dequantize(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2089,9 +2261,10 @@ const char *DequantizeOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_DequantizeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DequantizeOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DequantizeOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *DequantizeTensors(const Tensor *tensors, int64_t tensors_len, Tensor **result,
@@ -2101,11 +2274,12 @@ const char *DequantizeTensors(const Tensor *tensors, int64_t tensors_len, Tensor
 }
 
 const char *thunk_DequantizeTensors(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = DequantizeTensors(b.tensors, b.tensors_len, &result, &result_len)) return e;
+  if (auto *e = DequantizeTensors(tensors.data(), tensors.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2119,9 +2293,11 @@ const char *DequantizeTensorsOut(const Tensor *tensors, int64_t tensors_len, con
 }
 
 const char *thunk_DequantizeTensorsOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return DequantizeTensorsOut(b.tensors, b.tensors_len, b.out_, b.out__len);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return DequantizeTensorsOut(tensors.data(), tensors.size(), out_.data(), out_.size());
 }
 
 const char *Det(Tensor self, Tensor *result) {
@@ -2129,9 +2305,10 @@ const char *Det(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Det(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Det(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Det(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2141,9 +2318,10 @@ const char *Detach(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Detach(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Detach(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Detach(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2153,9 +2331,10 @@ const char *Detach_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Detach_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Detach_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Detach_(used(b.self, "self"), nullptr);
 }
 
 const char *DetachCopy(Tensor self, Tensor *result) {
@@ -2164,9 +2343,10 @@ const char *DetachCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_DetachCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DetachCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DetachCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2178,9 +2358,10 @@ const char *DetachCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_DetachCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DetachCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DetachCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Diag(Tensor self, int64_t diagonal, Tensor *result) {
@@ -2188,9 +2369,10 @@ const char *Diag(Tensor self, int64_t diagonal, Tensor *result) {
 }
 
 const char *thunk_Diag(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; OutTensor result; };
+  struct B { void *scope; Word self; int64_t diagonal; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Diag(b.self, b.diagonal, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Diag(used(b.self, "self"), b.diagonal, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2201,9 +2383,11 @@ const char *DiagEmbed(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, T
 }
 
 const char *thunk_DiagEmbed(void *p) {
-  struct B { void *scope; Tensor self; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
+  struct B { void *scope; Word self; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DiagEmbed(b.self, b.offset, b.dim1, b.dim2, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DiagEmbed(used(b.self, "self"), b.offset, b.dim1, b.dim2,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2216,9 +2400,11 @@ const char *DiagEmbedOut(Tensor self, int64_t offset, int64_t dim1, int64_t dim2
 }
 
 const char *thunk_DiagEmbedOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t offset; int64_t dim1; int64_t dim2; Tensor out_; };
+  struct B { void *scope; Word self; int64_t offset; int64_t dim1; int64_t dim2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DiagEmbedOut(b.self, b.offset, b.dim1, b.dim2, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DiagEmbedOut(used(b.self, "self"), b.offset, b.dim1, b.dim2, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *DiagFlat(Tensor self, int64_t offset, Tensor *result) {
@@ -2226,9 +2412,10 @@ const char *DiagFlat(Tensor self, int64_t offset, Tensor *result) {
 }
 
 const char *thunk_DiagFlat(void *p) {
-  struct B { void *scope; Tensor self; int64_t offset; OutTensor result; };
+  struct B { void *scope; Word self; int64_t offset; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DiagFlat(b.self, b.offset, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DiagFlat(used(b.self, "self"), b.offset, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2240,9 +2427,11 @@ const char *Diagonal(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Te
 }
 
 const char *thunk_Diagonal(void *p) {
-  struct B { void *scope; Tensor self; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
+  struct B { void *scope; Word self; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Diagonal(b.self, b.offset, b.dim1, b.dim2, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Diagonal(used(b.self, "self"), b.offset, b.dim1, b.dim2,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2255,10 +2444,11 @@ const char *DiagonalBackward(Tensor grad_output, const int64_t *input_sizes,
 }
 
 const char *thunk_DiagonalBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DiagonalBackward(b.grad_output, b.input_sizes, b.input_sizes_len, b.offset, b.dim1,
-      b.dim2, &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = DiagonalBackward(used(b.grad_output, "grad_output"), b.input_sizes,
+      b.input_sizes_len, b.offset, b.dim1, b.dim2, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2273,10 +2463,11 @@ const char *DiagonalBackwardOut(Tensor grad_output, const int64_t *input_sizes,
 }
 
 const char *thunk_DiagonalBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t offset; int64_t dim1; int64_t dim2; Tensor out_; };
+  struct B { void *scope; Word grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t offset; int64_t dim1; int64_t dim2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DiagonalBackwardOut(b.grad_output, b.input_sizes, b.input_sizes_len, b.offset, b.dim1,
-      b.dim2, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.out_);
+  return DiagonalBackwardOut(used(b.grad_output, "grad_output"), b.input_sizes, b.input_sizes_len,
+      b.offset, b.dim1, b.dim2, used(b.out_, "out_"), nullptr);
 }
 
 const char *DiagonalCopy(Tensor self, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result) {
@@ -2285,9 +2476,11 @@ const char *DiagonalCopy(Tensor self, int64_t offset, int64_t dim1, int64_t dim2
 }
 
 const char *thunk_DiagonalCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
+  struct B { void *scope; Word self; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DiagonalCopy(b.self, b.offset, b.dim1, b.dim2, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DiagonalCopy(used(b.self, "self"), b.offset, b.dim1, b.dim2,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2300,9 +2493,11 @@ const char *DiagonalCopyOut(Tensor self, int64_t offset, int64_t dim1, int64_t d
 }
 
 const char *thunk_DiagonalCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t offset; int64_t dim1; int64_t dim2; Tensor out_; };
+  struct B { void *scope; Word self; int64_t offset; int64_t dim1; int64_t dim2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DiagonalCopyOut(b.self, b.offset, b.dim1, b.dim2, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DiagonalCopyOut(used(b.self, "self"), b.offset, b.dim1, b.dim2, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *DiagonalScatter(Tensor self, Tensor src, int64_t offset, int64_t dim1, int64_t dim2,
@@ -2312,9 +2507,10 @@ const char *DiagonalScatter(Tensor self, Tensor src, int64_t offset, int64_t dim
 }
 
 const char *thunk_DiagonalScatter(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
+  struct B { void *scope; Word self; Word src; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DiagonalScatter(b.self, b.src, b.offset, b.dim1, b.dim2,
+  const Uses uses(b.self, b.src);
+  if (auto *e = DiagonalScatter(used(b.self, "self"), used(b.src, "src"), b.offset, b.dim1, b.dim2,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2326,9 +2522,11 @@ const char *DiagonalScatterOut(Tensor self, Tensor src, int64_t offset, int64_t 
 }
 
 const char *thunk_DiagonalScatterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t offset; int64_t dim1; int64_t dim2; Tensor out_; };
+  struct B { void *scope; Word self; Word src; int64_t offset; int64_t dim1; int64_t dim2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DiagonalScatterOut(b.self, b.src, b.offset, b.dim1, b.dim2, b.out_, nullptr);
+  const Uses uses(b.self, b.src, b.out_);
+  return DiagonalScatterOut(used(b.self, "self"), used(b.src, "src"), b.offset, b.dim1, b.dim2,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *DiagOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) {
@@ -2337,9 +2535,10 @@ const char *DiagOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_DiagOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; Tensor out_; };
+  struct B { void *scope; Word self; int64_t diagonal; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DiagOut(b.self, b.diagonal, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DiagOut(used(b.self, "self"), b.diagonal, used(b.out_, "out_"), nullptr);
 }
 
 const char *Diff(Tensor self, int64_t n, int64_t dim, Tensor prepend, Tensor append,
@@ -2349,9 +2548,11 @@ const char *Diff(Tensor self, int64_t n, int64_t dim, Tensor prepend, Tensor app
 }
 
 const char *thunk_Diff(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; int64_t dim; Tensor prepend; Tensor append; OutTensor result; };
+  struct B { void *scope; Word self; int64_t n; int64_t dim; Word prepend; Word append; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Diff(b.self, b.n, b.dim, b.prepend, b.append, &b.result.handle)) return e;
+  const Uses uses(b.self, b.prepend, b.append);
+  if (auto *e = Diff(used(b.self, "self"), b.n, b.dim, used_opt(b.prepend, "prepend"),
+      used_opt(b.append, "append"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2363,9 +2564,11 @@ const char *DiffOut(Tensor self, int64_t n, int64_t dim, Tensor prepend, Tensor 
 }
 
 const char *thunk_DiffOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; int64_t dim; Tensor prepend; Tensor append; Tensor out_; };
+  struct B { void *scope; Word self; int64_t n; int64_t dim; Word prepend; Word append; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DiffOut(b.self, b.n, b.dim, b.prepend, b.append, b.out_, nullptr);
+  const Uses uses(b.self, b.prepend, b.append, b.out_);
+  return DiffOut(used(b.self, "self"), b.n, b.dim, used_opt(b.prepend, "prepend"),
+      used_opt(b.append, "append"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Digamma(Tensor self, Tensor *result) {
@@ -2374,9 +2577,10 @@ const char *Digamma(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Digamma(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Digamma(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Digamma(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2388,9 +2592,10 @@ const char *Digamma_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Digamma_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Digamma_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Digamma_(used(b.self, "self"), nullptr);
 }
 
 const char *DigammaOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2400,9 +2605,10 @@ const char *DigammaOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_DigammaOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DigammaOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DigammaOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_DimArange(Tensor like, int64_t dim, Tensor *result) {
@@ -2431,9 +2637,10 @@ const char *Dist(Tensor self, Tensor other, Scalar p, Tensor *result) {
 }
 
 const char *thunk_Dist(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar p; OutTensor result; };
+  struct B { void *scope; Word self; Word other; Scalar p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Dist(b.self, b.other, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Dist(used(b.self, "self"), used(b.other, "other"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2443,9 +2650,10 @@ const char *DistOut(Tensor self, Tensor other, Scalar p, Tensor out_, Tensor *re
 }
 
 const char *thunk_DistOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar p; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Scalar p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DistOut(b.self, b.other, b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return DistOut(used(b.self, "self"), used(b.other, "other"), b.p, used(b.out_, "out_"), nullptr);
 }
 
 const char *Div(Tensor self, Tensor other, Tensor *result) {
@@ -2454,9 +2662,10 @@ const char *Div(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Div(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Div(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Div(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2468,9 +2677,10 @@ const char *Div_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Div_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Div_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Div_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *Divide(Tensor self, Tensor other, Tensor *result) {
@@ -2479,9 +2689,10 @@ const char *Divide(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Divide(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Divide(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Divide(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2492,9 +2703,10 @@ const char *Divide_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Divide_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Divide_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Divide_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *DivideMode(Tensor self, Tensor other, const char *rounding_mode, Tensor *result) {
@@ -2503,9 +2715,11 @@ const char *DivideMode(Tensor self, Tensor other, const char *rounding_mode, Ten
 }
 
 const char *thunk_DivideMode(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const char * rounding_mode; OutTensor result; };
+  struct B { void *scope; Word self; Word other; const char * rounding_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DivideMode(b.self, b.other, b.rounding_mode, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = DivideMode(used(b.self, "self"), used(b.other, "other"), b.rounding_mode,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2516,9 +2730,10 @@ const char *DivideMode_(Tensor self, Tensor other, const char *rounding_mode, Te
 }
 
 const char *thunk_DivideMode_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const char * rounding_mode; };
+  struct B { void *scope; Word self; Word other; const char * rounding_mode; };
   auto &b = *static_cast<B *>(p);
-  return DivideMode_(b.self, b.other, b.rounding_mode, nullptr);
+  const Uses uses(b.self, b.other);
+  return DivideMode_(used(b.self, "self"), used(b.other, "other"), b.rounding_mode, nullptr);
 }
 
 const char *DivideModeOut(Tensor self, Tensor other, const char *rounding_mode, Tensor out_,
@@ -2528,9 +2743,11 @@ const char *DivideModeOut(Tensor self, Tensor other, const char *rounding_mode, 
 }
 
 const char *thunk_DivideModeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const char * rounding_mode; Tensor out_; };
+  struct B { void *scope; Word self; Word other; const char * rounding_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DivideModeOut(b.self, b.other, b.rounding_mode, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return DivideModeOut(used(b.self, "self"), used(b.other, "other"), b.rounding_mode, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *DivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2539,9 +2756,10 @@ const char *DivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_DivideOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DivideOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return DivideOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *DivideScalar(Tensor self, Scalar other, Tensor *result) {
@@ -2549,9 +2767,10 @@ const char *DivideScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_DivideScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DivideScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DivideScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2562,9 +2781,10 @@ const char *DivideScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_DivideScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return DivideScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return DivideScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *DivideScalarMode(Tensor self, Scalar other, const char *rounding_mode, Tensor *result) {
@@ -2573,9 +2793,11 @@ const char *DivideScalarMode(Tensor self, Scalar other, const char *rounding_mod
 }
 
 const char *thunk_DivideScalarMode(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; const char * rounding_mode; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; const char * rounding_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DivideScalarMode(b.self, b.other, b.rounding_mode, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DivideScalarMode(used(b.self, "self"), b.other, b.rounding_mode,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2587,9 +2809,10 @@ const char *DivideScalarMode_(Tensor self, Scalar other, const char *rounding_mo
 }
 
 const char *thunk_DivideScalarMode_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; const char * rounding_mode; };
+  struct B { void *scope; Word self; Scalar other; const char * rounding_mode; };
   auto &b = *static_cast<B *>(p);
-  return DivideScalarMode_(b.self, b.other, b.rounding_mode, nullptr);
+  const Uses uses(b.self);
+  return DivideScalarMode_(used(b.self, "self"), b.other, b.rounding_mode, nullptr);
 }
 
 const char *DivMode(Tensor self, Tensor other, const char *rounding_mode, Tensor *result) {
@@ -2599,9 +2822,11 @@ const char *DivMode(Tensor self, Tensor other, const char *rounding_mode, Tensor
 }
 
 const char *thunk_DivMode(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const char * rounding_mode; OutTensor result; };
+  struct B { void *scope; Word self; Word other; const char * rounding_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DivMode(b.self, b.other, b.rounding_mode, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = DivMode(used(b.self, "self"), used(b.other, "other"), b.rounding_mode,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2614,9 +2839,10 @@ const char *DivMode_(Tensor self, Tensor other, const char *rounding_mode, Tenso
 }
 
 const char *thunk_DivMode_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const char * rounding_mode; };
+  struct B { void *scope; Word self; Word other; const char * rounding_mode; };
   auto &b = *static_cast<B *>(p);
-  return DivMode_(b.self, b.other, b.rounding_mode, nullptr);
+  const Uses uses(b.self, b.other);
+  return DivMode_(used(b.self, "self"), used(b.other, "other"), b.rounding_mode, nullptr);
 }
 
 const char *DivModeOut(Tensor self, Tensor other, const char *rounding_mode, Tensor out_,
@@ -2625,9 +2851,11 @@ const char *DivModeOut(Tensor self, Tensor other, const char *rounding_mode, Ten
 }
 
 const char *thunk_DivModeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const char * rounding_mode; Tensor out_; };
+  struct B { void *scope; Word self; Word other; const char * rounding_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DivModeOut(b.self, b.other, b.rounding_mode, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return DivModeOut(used(b.self, "self"), used(b.other, "other"), b.rounding_mode, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *DivOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2635,9 +2863,10 @@ const char *DivOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_DivOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DivOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return DivOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *DivScalar(Tensor self, Scalar other, Tensor *result) {
@@ -2646,9 +2875,10 @@ const char *DivScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_DivScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DivScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DivScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2660,9 +2890,10 @@ const char *DivScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_DivScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return DivScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return DivScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *DivScalarMode(Tensor self, Scalar other, const char *rounding_mode, Tensor *result) {
@@ -2671,9 +2902,11 @@ const char *DivScalarMode(Tensor self, Scalar other, const char *rounding_mode, 
 }
 
 const char *thunk_DivScalarMode(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; const char * rounding_mode; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; const char * rounding_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DivScalarMode(b.self, b.other, b.rounding_mode, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = DivScalarMode(used(b.self, "self"), b.other, b.rounding_mode,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2686,9 +2919,10 @@ const char *DivScalarMode_(Tensor self, Scalar other, const char *rounding_mode,
 }
 
 const char *thunk_DivScalarMode_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; const char * rounding_mode; };
+  struct B { void *scope; Word self; Scalar other; const char * rounding_mode; };
   auto &b = *static_cast<B *>(p);
-  return DivScalarMode_(b.self, b.other, b.rounding_mode, nullptr);
+  const Uses uses(b.self);
+  return DivScalarMode_(used(b.self, "self"), b.other, b.rounding_mode, nullptr);
 }
 
 const char *DivScalarModeOut(Tensor self, Scalar other, const char *rounding_mode, Tensor out_,
@@ -2699,9 +2933,11 @@ const char *DivScalarModeOut(Tensor self, Scalar other, const char *rounding_mod
 }
 
 const char *thunk_DivScalarModeOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; const char * rounding_mode; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; const char * rounding_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DivScalarModeOut(b.self, b.other, b.rounding_mode, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DivScalarModeOut(used(b.self, "self"), b.other, b.rounding_mode, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *DivScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -2711,9 +2947,10 @@ const char *DivScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_DivScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DivScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return DivScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *Dot(Tensor self, Tensor tensor, Tensor *result) {
@@ -2722,9 +2959,10 @@ const char *Dot(Tensor self, Tensor tensor, Tensor *result) {
 }
 
 const char *thunk_Dot(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor; OutTensor result; };
+  struct B { void *scope; Word self; Word tensor; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Dot(b.self, b.tensor, &b.result.handle)) return e;
+  const Uses uses(b.self, b.tensor);
+  if (auto *e = Dot(used(b.self, "self"), used(b.tensor, "tensor"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2734,9 +2972,10 @@ const char *DotOut(Tensor self, Tensor tensor, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_DotOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor; Tensor out_; };
+  struct B { void *scope; Word self; Word tensor; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DotOut(b.self, b.tensor, b.out_, nullptr);
+  const Uses uses(b.self, b.tensor, b.out_);
+  return DotOut(used(b.self, "self"), used(b.tensor, "tensor"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Dropout(Tensor input, double p, bool train, Tensor *result) {
@@ -2744,9 +2983,10 @@ const char *Dropout(Tensor input, double p, bool train, Tensor *result) {
 }
 
 const char *thunk_Dropout(void *p) {
-  struct B { void *scope; Tensor input; double p; int64_t train; OutTensor result; };
+  struct B { void *scope; Word input; double p; int64_t train; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Dropout(b.input, b.p, b.train != 0, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = Dropout(used(b.input, "input"), b.p, b.train != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2756,9 +2996,10 @@ const char *Dropout_(Tensor self, double p, bool train, Tensor *result) {
 }
 
 const char *thunk_Dropout_(void *p) {
-  struct B { void *scope; Tensor self; double p; int64_t train; };
+  struct B { void *scope; Word self; double p; int64_t train; };
   auto &b = *static_cast<B *>(p);
-  return Dropout_(b.self, b.p, b.train != 0, nullptr);
+  const Uses uses(b.self);
+  return Dropout_(used(b.self, "self"), b.p, b.train != 0, nullptr);
 }
 
 const char *DSplit(Tensor self, int64_t sections, Tensor **result, int64_t *result_len) {
@@ -2767,11 +3008,12 @@ const char *DSplit(Tensor self, int64_t sections, Tensor **result, int64_t *resu
 }
 
 const char *thunk_DSplit(void *p) {
-  struct B { void *scope; Tensor self; int64_t sections; OutTensors result; };
+  struct B { void *scope; Word self; int64_t sections; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = DSplit(b.self, b.sections, &result, &result_len)) return e;
+  if (auto *e = DSplit(used(b.self, "self"), b.sections, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2783,11 +3025,13 @@ const char *DSplitArray(Tensor self, const int64_t *indices, int64_t indices_len
 }
 
 const char *thunk_DSplitArray(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * indices; int64_t indices_len; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * indices; int64_t indices_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = DSplitArray(b.self, b.indices, b.indices_len, &result, &result_len)) return e;
+  if (auto *e = DSplitArray(used(b.self, "self"), b.indices, b.indices_len, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2798,9 +3042,10 @@ const char *DStack(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
 }
 
 const char *thunk_DStack(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = DStack(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = DStack(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2811,9 +3056,11 @@ const char *DStackOut(const Tensor *tensors, int64_t tensors_len, Tensor out_, T
 }
 
 const char *thunk_DStackOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return DStackOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return DStackOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *_DynQuantMatMul4Bit(Tensor inp, Tensor packed_weights, int64_t block_size,
@@ -2865,9 +3112,10 @@ const char *Einsum(const char *equation, const Tensor *tensors, int64_t tensors_
 }
 
 const char *thunk_Einsum(void *p) {
-  struct B { void *scope; const char * equation; const Tensor * tensors; int64_t tensors_len; const int64_t * path; int64_t path_len; OutTensor result; };
+  struct B { void *scope; const char * equation; const Word * tensors; int64_t tensors_len; const int64_t * path; int64_t path_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Einsum(b.equation, b.tensors, b.tensors_len, b.path, b.path_len,
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = Einsum(b.equation, tensors.data(), tensors.size(), b.path, b.path_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2879,9 +3127,11 @@ const char *ELU(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Ten
 }
 
 const char *thunk_ELU(void *p) {
-  struct B { void *scope; Tensor self; Scalar alpha; Scalar scale; Scalar input_scale; OutTensor result; };
+  struct B { void *scope; Word self; Scalar alpha; Scalar scale; Scalar input_scale; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ELU(b.self, b.alpha, b.scale, b.input_scale, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ELU(used(b.self, "self"), b.alpha, b.scale, b.input_scale,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2893,9 +3143,10 @@ const char *ELU_(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Te
 }
 
 const char *thunk_ELU_(void *p) {
-  struct B { void *scope; Tensor self; Scalar alpha; Scalar scale; Scalar input_scale; };
+  struct B { void *scope; Word self; Scalar alpha; Scalar scale; Scalar input_scale; };
   auto &b = *static_cast<B *>(p);
-  return ELU_(b.self, b.alpha, b.scale, b.input_scale, nullptr);
+  const Uses uses(b.self);
+  return ELU_(used(b.self, "self"), b.alpha, b.scale, b.input_scale, nullptr);
 }
 
 const char *ELUBackward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale,
@@ -2904,10 +3155,11 @@ const char *ELUBackward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar i
 }
 
 const char *thunk_ELUBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Scalar alpha; Scalar scale; Scalar input_scale; int64_t is_result; Tensor self_or_result; OutTensor result; };
+  struct B { void *scope; Word grad_output; Scalar alpha; Scalar scale; Scalar input_scale; int64_t is_result; Word self_or_result; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ELUBackward(b.grad_output, b.alpha, b.scale, b.input_scale, b.is_result != 0,
-      b.self_or_result, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self_or_result);
+  if (auto *e = ELUBackward(used(b.grad_output, "grad_output"), b.alpha, b.scale, b.input_scale,
+      b.is_result != 0, used(b.self_or_result, "self_or_result"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2918,10 +3170,12 @@ const char *ELUBackwardGradInput(Tensor grad_output, Scalar alpha, Scalar scale,
 }
 
 const char *thunk_ELUBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Scalar alpha; Scalar scale; Scalar input_scale; int64_t is_result; Tensor self_or_result; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Scalar alpha; Scalar scale; Scalar input_scale; int64_t is_result; Word self_or_result; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ELUBackwardGradInput(b.grad_output, b.alpha, b.scale, b.input_scale, b.is_result != 0,
-      b.self_or_result, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self_or_result, b.grad_input);
+  return ELUBackwardGradInput(used(b.grad_output, "grad_output"), b.alpha, b.scale, b.input_scale,
+      b.is_result != 0, used(b.self_or_result, "self_or_result"), used(b.grad_input, "grad_input"),
+      nullptr);
 }
 
 const char *ELUOut(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, Tensor out_,
@@ -2932,9 +3186,11 @@ const char *ELUOut(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale, 
 }
 
 const char *thunk_ELUOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar alpha; Scalar scale; Scalar input_scale; Tensor out_; };
+  struct B { void *scope; Word self; Scalar alpha; Scalar scale; Scalar input_scale; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ELUOut(b.self, b.alpha, b.scale, b.input_scale, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ELUOut(used(b.self, "self"), b.alpha, b.scale, b.input_scale, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Embedding(Tensor weight, Tensor indices, int64_t padding_idx, bool scale_grad_by_freq,
@@ -2943,10 +3199,11 @@ const char *Embedding(Tensor weight, Tensor indices, int64_t padding_idx, bool s
 }
 
 const char *thunk_Embedding(void *p) {
-  struct B { void *scope; Tensor weight; Tensor indices; int64_t padding_idx; int64_t scale_grad_by_freq; int64_t sparse; OutTensor result; };
+  struct B { void *scope; Word weight; Word indices; int64_t padding_idx; int64_t scale_grad_by_freq; int64_t sparse; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Embedding(b.weight, b.indices, b.padding_idx, b.scale_grad_by_freq != 0,
-      b.sparse != 0, &b.result.handle)) return e;
+  const Uses uses(b.weight, b.indices);
+  if (auto *e = Embedding(used(b.weight, "weight"), used(b.indices, "indices"), b.padding_idx,
+      b.scale_grad_by_freq != 0, b.sparse != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2959,10 +3216,11 @@ const char *EmbeddingBackward(Tensor grad, Tensor indices, int64_t num_weights,
 }
 
 const char *thunk_EmbeddingBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; int64_t sparse; OutTensor result; };
+  struct B { void *scope; Word grad; Word indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; int64_t sparse; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmbeddingBackward(b.grad, b.indices, b.num_weights, b.padding_idx,
-      b.scale_grad_by_freq != 0, b.sparse != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.indices);
+  if (auto *e = EmbeddingBackward(used(b.grad, "grad"), used(b.indices, "indices"), b.num_weights,
+      b.padding_idx, b.scale_grad_by_freq != 0, b.sparse != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2978,11 +3236,13 @@ const char *EmbeddingBag(Tensor weight, Tensor indices, Tensor offsets, bool sca
 }
 
 const char *thunk_EmbeddingBag(void *p) {
-  struct B { void *scope; Tensor weight; Tensor indices; Tensor offsets; int64_t scale_grad_by_freq; int64_t mode; int64_t sparse; Tensor per_sample_weights; int64_t include_last_offset; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
+  struct B { void *scope; Word weight; Word indices; Word offsets; int64_t scale_grad_by_freq; int64_t mode; int64_t sparse; Word per_sample_weights; int64_t include_last_offset; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmbeddingBag(b.weight, b.indices, b.offsets, b.scale_grad_by_freq != 0, b.mode,
-      b.sparse != 0, b.per_sample_weights, b.include_last_offset != 0, &b.result0.handle,
-      &b.result1.handle, &b.result2.handle, &b.result3.handle)) return e;
+  const Uses uses(b.weight, b.indices, b.offsets, b.per_sample_weights);
+  if (auto *e = EmbeddingBag(used(b.weight, "weight"), used(b.indices, "indices"), used(b.offsets,
+      "offsets"), b.scale_grad_by_freq != 0, b.mode, b.sparse != 0, used_opt(b.per_sample_weights,
+      "per_sample_weights"), b.include_last_offset != 0, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle, &b.result3.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -3047,11 +3307,14 @@ const char *EmbeddingBagPaddingIdx(Tensor weight, Tensor indices, Tensor offsets
 }
 
 const char *thunk_EmbeddingBagPaddingIdx(void *p) {
-  struct B { void *scope; Tensor weight; Tensor indices; Tensor offsets; int64_t scale_grad_by_freq; int64_t mode; int64_t sparse; Tensor per_sample_weights; int64_t include_last_offset; const int64_t * padding_idx; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
+  struct B { void *scope; Word weight; Word indices; Word offsets; int64_t scale_grad_by_freq; int64_t mode; int64_t sparse; Word per_sample_weights; int64_t include_last_offset; const int64_t * padding_idx; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmbeddingBagPaddingIdx(b.weight, b.indices, b.offsets, b.scale_grad_by_freq != 0,
-      b.mode, b.sparse != 0, b.per_sample_weights, b.include_last_offset != 0, b.padding_idx,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle, &b.result3.handle)) return e;
+  const Uses uses(b.weight, b.indices, b.offsets, b.per_sample_weights);
+  if (auto *e = EmbeddingBagPaddingIdx(used(b.weight, "weight"), used(b.indices, "indices"),
+      used(b.offsets, "offsets"), b.scale_grad_by_freq != 0, b.mode, b.sparse != 0,
+      used_opt(b.per_sample_weights, "per_sample_weights"), b.include_last_offset != 0,
+      b.padding_idx, &b.result0.handle, &b.result1.handle, &b.result2.handle,
+      &b.result3.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -3085,10 +3348,12 @@ const char *EmbeddingDenseBackward(Tensor grad_output, Tensor indices, int64_t n
 }
 
 const char *thunk_EmbeddingDenseBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmbeddingDenseBackward(b.grad_output, b.indices, b.num_weights, b.padding_idx,
-      b.scale_grad_by_freq != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.indices);
+  if (auto *e = EmbeddingDenseBackward(used(b.grad_output, "grad_output"), used(b.indices,
+      "indices"), b.num_weights, b.padding_idx, b.scale_grad_by_freq != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3099,10 +3364,11 @@ const char *EmbeddingDenseBackwardOut(Tensor grad_output, Tensor indices, int64_
 }
 
 const char *thunk_EmbeddingDenseBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmbeddingDenseBackwardOut(b.grad_output, b.indices, b.num_weights, b.padding_idx,
-      b.scale_grad_by_freq != 0, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.indices, b.out_);
+  return EmbeddingDenseBackwardOut(used(b.grad_output, "grad_output"), used(b.indices, "indices"),
+      b.num_weights, b.padding_idx, b.scale_grad_by_freq != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *EmbeddingOut(Tensor weight, Tensor indices, int64_t padding_idx,
@@ -3111,10 +3377,11 @@ const char *EmbeddingOut(Tensor weight, Tensor indices, int64_t padding_idx,
 }
 
 const char *thunk_EmbeddingOut(void *p) {
-  struct B { void *scope; Tensor weight; Tensor indices; int64_t padding_idx; int64_t scale_grad_by_freq; int64_t sparse; Tensor out_; };
+  struct B { void *scope; Word weight; Word indices; int64_t padding_idx; int64_t scale_grad_by_freq; int64_t sparse; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmbeddingOut(b.weight, b.indices, b.padding_idx, b.scale_grad_by_freq != 0, b.sparse != 0,
-      b.out_, nullptr);
+  const Uses uses(b.weight, b.indices, b.out_);
+  return EmbeddingOut(used(b.weight, "weight"), used(b.indices, "indices"), b.padding_idx,
+      b.scale_grad_by_freq != 0, b.sparse != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *EmbeddingRenorm(Tensor self, Tensor indices, double max_norm, double norm_type,
@@ -3125,10 +3392,11 @@ const char *EmbeddingRenorm(Tensor self, Tensor indices, double max_norm, double
 }
 
 const char *thunk_EmbeddingRenorm(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; double max_norm; double norm_type; OutTensor result; };
+  struct B { void *scope; Word self; Word indices; double max_norm; double norm_type; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmbeddingRenorm(b.self, b.indices, b.max_norm, b.norm_type,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.indices);
+  if (auto *e = EmbeddingRenorm(used(b.self, "self"), used(b.indices, "indices"), b.max_norm,
+      b.norm_type, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3142,9 +3410,11 @@ const char *EmbeddingRenorm_(Tensor self, Tensor indices, double max_norm, doubl
 }
 
 const char *thunk_EmbeddingRenorm_(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; double max_norm; double norm_type; };
+  struct B { void *scope; Word self; Word indices; double max_norm; double norm_type; };
   auto &b = *static_cast<B *>(p);
-  return EmbeddingRenorm_(b.self, b.indices, b.max_norm, b.norm_type, nullptr);
+  const Uses uses(b.self, b.indices);
+  return EmbeddingRenorm_(used(b.self, "self"), used(b.indices, "indices"), b.max_norm,
+      b.norm_type, nullptr);
 }
 
 const char *EmbeddingRenormOut(Tensor self, Tensor indices, double max_norm, double norm_type,
@@ -3153,9 +3423,11 @@ const char *EmbeddingRenormOut(Tensor self, Tensor indices, double max_norm, dou
 }
 
 const char *thunk_EmbeddingRenormOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; double max_norm; double norm_type; Tensor out_; };
+  struct B { void *scope; Word self; Word indices; double max_norm; double norm_type; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmbeddingRenormOut(b.self, b.indices, b.max_norm, b.norm_type, b.out_, nullptr);
+  const Uses uses(b.self, b.indices, b.out_);
+  return EmbeddingRenormOut(used(b.self, "self"), used(b.indices, "indices"), b.max_norm,
+      b.norm_type, used(b.out_, "out_"), nullptr);
 }
 
 const char *EmbeddingSparseBackward(Tensor grad, Tensor indices, int64_t num_weights,
@@ -3165,10 +3437,11 @@ const char *EmbeddingSparseBackward(Tensor grad, Tensor indices, int64_t num_wei
 }
 
 const char *thunk_EmbeddingSparseBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; OutTensor result; };
+  struct B { void *scope; Word grad; Word indices; int64_t num_weights; int64_t padding_idx; int64_t scale_grad_by_freq; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmbeddingSparseBackward(b.grad, b.indices, b.num_weights, b.padding_idx,
-      b.scale_grad_by_freq != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.indices);
+  if (auto *e = EmbeddingSparseBackward(used(b.grad, "grad"), used(b.indices, "indices"),
+      b.num_weights, b.padding_idx, b.scale_grad_by_freq != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3219,11 +3492,12 @@ const char *EmptyLike(Tensor self, const ScalarType *dtype_, const Layout *layou
 }
 
 const char *thunk_EmptyLike(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmptyLike(b.self, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = EmptyLike(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3237,9 +3511,11 @@ const char *EmptyLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor
 }
 
 const char *thunk_EmptyLikeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmptyLikeOut(b.self, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return EmptyLikeOut(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *EmptyOut(const int64_t *size, int64_t size_len, const MemoryFormat *memory_format_,
@@ -3249,9 +3525,11 @@ const char *EmptyOut(const int64_t *size, int64_t size_len, const MemoryFormat *
 }
 
 const char *thunk_EmptyOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmptyOut(b.size, b.size_len, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.out_);
+  return EmptyOut(b.size, b.size_len, OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_EmptyPerChannelAffineQuantized(const int64_t *size, int64_t size_len, Tensor scales,
@@ -3296,10 +3574,11 @@ const char *EmptyPermutedOut(const int64_t *size, int64_t size_len, const int64_
 }
 
 const char *thunk_EmptyPermutedOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; const int64_t * physical_layout; int64_t physical_layout_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; const int64_t * physical_layout; int64_t physical_layout_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmptyPermutedOut(b.size, b.size_len, b.physical_layout, b.physical_layout_len, b.out_,
-      nullptr);
+  const Uses uses(b.out_);
+  return EmptyPermutedOut(b.size, b.size_len, b.physical_layout, b.physical_layout_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *EmptyQuantized(const int64_t *size, int64_t size_len, Tensor qtensor,
@@ -3312,11 +3591,12 @@ const char *EmptyQuantized(const int64_t *size, int64_t size_len, Tensor qtensor
 }
 
 const char *thunk_EmptyQuantized(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor qtensor; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word qtensor; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EmptyQuantized(b.size, b.size_len, b.qtensor, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.qtensor);
+  if (auto *e = EmptyQuantized(b.size, b.size_len, used(b.qtensor, "qtensor"),
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3331,10 +3611,11 @@ const char *EmptyQuantizedOut(const int64_t *size, int64_t size_len, Tensor qten
 }
 
 const char *thunk_EmptyQuantizedOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor qtensor; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word qtensor; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmptyQuantizedOut(b.size, b.size_len, b.qtensor, OptMemoryFormat(b.memory_format_).get(),
-      b.out_, nullptr);
+  const Uses uses(b.qtensor, b.out_);
+  return EmptyQuantizedOut(b.size, b.size_len, used(b.qtensor, "qtensor"),
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *EmptyStrided(const int64_t *size, int64_t size_len, const int64_t *stride,
@@ -3365,9 +3646,10 @@ const char *EmptyStridedOut(const int64_t *size, int64_t size_len, const int64_t
 }
 
 const char *thunk_EmptyStridedOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EmptyStridedOut(b.size, b.size_len, b.stride, b.stride_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return EmptyStridedOut(b.size, b.size_len, b.stride, b.stride_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *Eq(Tensor self, Tensor other, Tensor *result) {
@@ -3376,9 +3658,10 @@ const char *Eq(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Eq(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Eq(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Eq(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3390,9 +3673,10 @@ const char *Eq_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Eq_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Eq_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Eq_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *EqOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3400,9 +3684,10 @@ const char *EqOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_EqOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EqOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return EqOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *EqScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3411,9 +3696,10 @@ const char *EqScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_EqScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = EqScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = EqScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3425,9 +3711,10 @@ const char *EqScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_EqScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return EqScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return EqScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *EqScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3437,9 +3724,10 @@ const char *EqScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_EqScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EqScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return EqScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *Equal(Tensor self, Tensor other, bool *result) {
@@ -3447,10 +3735,11 @@ const char *Equal(Tensor self, Tensor other, bool *result) {
 }
 
 const char *thunk_Equal(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; int64_t result; };
+  struct B { void *scope; Word self; Word other; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.other);
   bool result;
-  if (auto *e = Equal(b.self, b.other, &result)) return e;
+  if (auto *e = Equal(used(b.self, "self"), used(b.other, "other"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -3461,9 +3750,10 @@ const char *Erf(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Erf(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Erf(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Erf(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3475,9 +3765,10 @@ const char *Erf_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Erf_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Erf_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Erf_(used(b.self, "self"), nullptr);
 }
 
 const char *Erfc(Tensor self, Tensor *result) {
@@ -3486,9 +3777,10 @@ const char *Erfc(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Erfc(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Erfc(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Erfc(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3500,9 +3792,10 @@ const char *Erfc_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Erfc_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Erfc_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Erfc_(used(b.self, "self"), nullptr);
 }
 
 const char *ErfcOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3512,9 +3805,10 @@ const char *ErfcOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ErfcOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ErfcOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ErfcOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Erfinv(Tensor self, Tensor *result) {
@@ -3523,9 +3817,10 @@ const char *Erfinv(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Erfinv(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Erfinv(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Erfinv(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3537,9 +3832,10 @@ const char *Erfinv_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Erfinv_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Erfinv_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Erfinv_(used(b.self, "self"), nullptr);
 }
 
 const char *ErfinvOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3549,9 +3845,10 @@ const char *ErfinvOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ErfinvOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ErfinvOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ErfinvOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ErfOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3561,9 +3858,10 @@ const char *ErfOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ErfOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ErfOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ErfOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_EuclideanDist(Tensor x1, Tensor x2, Tensor *result) {
@@ -3583,9 +3881,10 @@ const char *Exp(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Exp(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Exp(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Exp(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3596,9 +3895,10 @@ const char *Exp2(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Exp2(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Exp2(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Exp2(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3610,9 +3910,10 @@ const char *Exp2_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Exp2_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Exp2_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Exp2_(used(b.self, "self"), nullptr);
 }
 
 const char *Exp2Out(Tensor self, Tensor out_, Tensor *result) {
@@ -3622,9 +3923,10 @@ const char *Exp2Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Exp2Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Exp2Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Exp2Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Exp_(Tensor self, Tensor *result) {
@@ -3634,9 +3936,10 @@ const char *Exp_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Exp_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Exp_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Exp_(used(b.self, "self"), nullptr);
 }
 
 const char *Expand(Tensor self, const int64_t *size, int64_t size_len, bool implicit,
@@ -3647,9 +3950,11 @@ const char *Expand(Tensor self, const int64_t *size, int64_t size_len, bool impl
 }
 
 const char *thunk_Expand(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t implicit; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t implicit; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Expand(b.self, b.size, b.size_len, b.implicit != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Expand(used(b.self, "self"), b.size, b.size_len, b.implicit != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3659,9 +3964,10 @@ const char *ExpandAs(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_ExpandAs(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ExpandAs(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = ExpandAs(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3673,9 +3979,11 @@ const char *ExpandCopy(Tensor self, const int64_t *size, int64_t size_len, bool 
 }
 
 const char *thunk_ExpandCopy(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t implicit; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t implicit; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ExpandCopy(b.self, b.size, b.size_len, b.implicit != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ExpandCopy(used(b.self, "self"), b.size, b.size_len, b.implicit != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3688,9 +3996,11 @@ const char *ExpandCopyOut(Tensor self, const int64_t *size, int64_t size_len, bo
 }
 
 const char *thunk_ExpandCopyOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t implicit; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t implicit; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ExpandCopyOut(b.self, b.size, b.size_len, b.implicit != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ExpandCopyOut(used(b.self, "self"), b.size, b.size_len, b.implicit != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Expm1(Tensor self, Tensor *result) {
@@ -3699,9 +4009,10 @@ const char *Expm1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Expm1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Expm1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Expm1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3713,9 +4024,10 @@ const char *Expm1_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Expm1_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Expm1_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Expm1_(used(b.self, "self"), nullptr);
 }
 
 const char *Expm1Out(Tensor self, Tensor out_, Tensor *result) {
@@ -3725,9 +4037,10 @@ const char *Expm1Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Expm1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Expm1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Expm1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Exponential(Tensor self, double lambd, Generator generator, Tensor *result) {
@@ -3736,9 +4049,10 @@ const char *Exponential(Tensor self, double lambd, Generator generator, Tensor *
 }
 
 const char *thunk_Exponential(void *p) {
-  struct B { void *scope; Tensor self; double lambd; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double lambd; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Exponential(b.self, b.lambd, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Exponential(used(b.self, "self"), b.lambd, b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3750,9 +4064,10 @@ const char *Exponential_(Tensor self, double lambd, Generator generator, Tensor 
 }
 
 const char *thunk_Exponential_(void *p) {
-  struct B { void *scope; Tensor self; double lambd; Generator generator; };
+  struct B { void *scope; Word self; double lambd; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Exponential_(b.self, b.lambd, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Exponential_(used(b.self, "self"), b.lambd, b.generator, nullptr);
 }
 
 const char *ExponentialOut(Tensor self, double lambd, Generator generator, Tensor out_,
@@ -3763,9 +4078,10 @@ const char *ExponentialOut(Tensor self, double lambd, Generator generator, Tenso
 }
 
 const char *thunk_ExponentialOut(void *p) {
-  struct B { void *scope; Tensor self; double lambd; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double lambd; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ExponentialOut(b.self, b.lambd, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ExponentialOut(used(b.self, "self"), b.lambd, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *ExpOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3775,9 +4091,10 @@ const char *ExpOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ExpOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ExpOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ExpOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Eye(int64_t n, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
@@ -3820,9 +4137,10 @@ const char *EyeMOut(int64_t n, int64_t m, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_EyeMOut(void *p) {
-  struct B { void *scope; int64_t n; int64_t m; Tensor out_; };
+  struct B { void *scope; int64_t n; int64_t m; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EyeMOut(b.n, b.m, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return EyeMOut(b.n, b.m, used(b.out_, "out_"), nullptr);
 }
 
 const char *EyeOut(int64_t n, Tensor out_, Tensor *result) {
@@ -3832,9 +4150,10 @@ const char *EyeOut(int64_t n, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_EyeOut(void *p) {
-  struct B { void *scope; int64_t n; Tensor out_; };
+  struct B { void *scope; int64_t n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return EyeOut(b.n, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return EyeOut(b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *_FakeQuantizeLearnablePerChannelAffine(Tensor self, Tensor scale, Tensor zero_point,
@@ -3877,10 +4196,12 @@ const char *FakeQuantizePerChannelAffine(Tensor self, Tensor scale, Tensor zero_
 }
 
 const char *thunk_FakeQuantizePerChannelAffine(void *p) {
-  struct B { void *scope; Tensor self; Tensor scale; Tensor zero_point; int64_t axis; int64_t quant_min; int64_t quant_max; OutTensor result; };
+  struct B { void *scope; Word self; Word scale; Word zero_point; int64_t axis; int64_t quant_min; int64_t quant_max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerChannelAffine(b.self, b.scale, b.zero_point, b.axis, b.quant_min,
-      b.quant_max, &b.result.handle)) return e;
+  const Uses uses(b.self, b.scale, b.zero_point);
+  if (auto *e = FakeQuantizePerChannelAffine(used(b.self, "self"), used(b.scale, "scale"),
+      used(b.zero_point, "zero_point"), b.axis, b.quant_min, b.quant_max,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3891,10 +4212,12 @@ const char *FakeQuantizePerChannelAffineCacheMask(Tensor self, Tensor scale, Ten
 }
 
 const char *thunk_FakeQuantizePerChannelAffineCacheMask(void *p) {
-  struct B { void *scope; Tensor self; Tensor scale; Tensor zero_point; int64_t axis; int64_t quant_min; int64_t quant_max; OutTensor output; OutTensor mask; };
+  struct B { void *scope; Word self; Word scale; Word zero_point; int64_t axis; int64_t quant_min; int64_t quant_max; OutTensor output; OutTensor mask; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerChannelAffineCacheMask(b.self, b.scale, b.zero_point, b.axis,
-      b.quant_min, b.quant_max, &b.output.handle, &b.mask.handle)) return e;
+  const Uses uses(b.self, b.scale, b.zero_point);
+  if (auto *e = FakeQuantizePerChannelAffineCacheMask(used(b.self, "self"), used(b.scale, "scale"),
+      used(b.zero_point, "zero_point"), b.axis, b.quant_min, b.quant_max, &b.output.handle,
+      &b.mask.handle)) return e;
   describe(b.output);
   describe(b.mask);
   return nullptr;
@@ -3908,10 +4231,11 @@ const char *FakeQuantizePerChannelAffineCacheMaskBackward(Tensor grad, Tensor ma
 }
 
 const char *thunk_FakeQuantizePerChannelAffineCacheMaskBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor mask; OutTensor result; };
+  struct B { void *scope; Word grad; Word mask; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerChannelAffineCacheMaskBackward(b.grad, b.mask,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad, b.mask);
+  if (auto *e = FakeQuantizePerChannelAffineCacheMaskBackward(used(b.grad, "grad"), used(b.mask,
+      "mask"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3923,10 +4247,12 @@ const char *FakeQuantizePerChannelAffineCacheMaskOut(Tensor self, Tensor scale, 
 }
 
 const char *thunk_FakeQuantizePerChannelAffineCacheMaskOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor scale; Tensor zero_point; int64_t axis; int64_t quant_min; int64_t quant_max; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word self; Word scale; Word zero_point; int64_t axis; int64_t quant_min; int64_t quant_max; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return FakeQuantizePerChannelAffineCacheMaskOut(b.self, b.scale, b.zero_point, b.axis,
-      b.quant_min, b.quant_max, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.self, b.scale, b.zero_point, b.out0, b.out1);
+  return FakeQuantizePerChannelAffineCacheMaskOut(used(b.self, "self"), used(b.scale, "scale"),
+      used(b.zero_point, "zero_point"), b.axis, b.quant_min, b.quant_max, used(b.out0, "out0"),
+      used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *FakeQuantizePerTensorAffine(Tensor self, double scale, int64_t zero_point,
@@ -3936,10 +4262,11 @@ const char *FakeQuantizePerTensorAffine(Tensor self, double scale, int64_t zero_
 }
 
 const char *thunk_FakeQuantizePerTensorAffine(void *p) {
-  struct B { void *scope; Tensor self; double scale; int64_t zero_point; int64_t quant_min; int64_t quant_max; OutTensor result; };
+  struct B { void *scope; Word self; double scale; int64_t zero_point; int64_t quant_min; int64_t quant_max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerTensorAffine(b.self, b.scale, b.zero_point, b.quant_min,
-      b.quant_max, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FakeQuantizePerTensorAffine(used(b.self, "self"), b.scale, b.zero_point,
+      b.quant_min, b.quant_max, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3950,10 +4277,11 @@ const char *FakeQuantizePerTensorAffineCacheMask(Tensor self, double scale, int6
 }
 
 const char *thunk_FakeQuantizePerTensorAffineCacheMask(void *p) {
-  struct B { void *scope; Tensor self; double scale; int64_t zero_point; int64_t quant_min; int64_t quant_max; OutTensor output; OutTensor mask; };
+  struct B { void *scope; Word self; double scale; int64_t zero_point; int64_t quant_min; int64_t quant_max; OutTensor output; OutTensor mask; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerTensorAffineCacheMask(b.self, b.scale, b.zero_point, b.quant_min,
-      b.quant_max, &b.output.handle, &b.mask.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FakeQuantizePerTensorAffineCacheMask(used(b.self, "self"), b.scale, b.zero_point,
+      b.quant_min, b.quant_max, &b.output.handle, &b.mask.handle)) return e;
   describe(b.output);
   describe(b.mask);
   return nullptr;
@@ -3966,10 +4294,11 @@ const char *FakeQuantizePerTensorAffineCacheMaskBackward(Tensor grad, Tensor mas
 }
 
 const char *thunk_FakeQuantizePerTensorAffineCacheMaskBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor mask; OutTensor result; };
+  struct B { void *scope; Word grad; Word mask; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerTensorAffineCacheMaskBackward(b.grad, b.mask,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad, b.mask);
+  if (auto *e = FakeQuantizePerTensorAffineCacheMaskBackward(used(b.grad, "grad"), used(b.mask,
+      "mask"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3981,10 +4310,11 @@ const char *FakeQuantizePerTensorAffineCacheMaskOut(Tensor self, double scale, i
 }
 
 const char *thunk_FakeQuantizePerTensorAffineCacheMaskOut(void *p) {
-  struct B { void *scope; Tensor self; double scale; int64_t zero_point; int64_t quant_min; int64_t quant_max; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word self; double scale; int64_t zero_point; int64_t quant_min; int64_t quant_max; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return FakeQuantizePerTensorAffineCacheMaskOut(b.self, b.scale, b.zero_point, b.quant_min,
-      b.quant_max, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.self, b.out0, b.out1);
+  return FakeQuantizePerTensorAffineCacheMaskOut(used(b.self, "self"), b.scale, b.zero_point,
+      b.quant_min, b.quant_max, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *_FakeQuantizePerTensorAffineCacheMaskTensorQParams(Tensor self, Tensor scale,
@@ -4007,10 +4337,12 @@ const char *FakeQuantizePerTensorAffineTensorQParams(Tensor self, Tensor scale, 
 }
 
 const char *thunk_FakeQuantizePerTensorAffineTensorQParams(void *p) {
-  struct B { void *scope; Tensor self; Tensor scale; Tensor zero_point; int64_t quant_min; int64_t quant_max; OutTensor result; };
+  struct B { void *scope; Word self; Word scale; Word zero_point; int64_t quant_min; int64_t quant_max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FakeQuantizePerTensorAffineTensorQParams(b.self, b.scale, b.zero_point,
-      b.quant_min, b.quant_max, &b.result.handle)) return e;
+  const Uses uses(b.self, b.scale, b.zero_point);
+  if (auto *e = FakeQuantizePerTensorAffineTensorQParams(used(b.self, "self"), used(b.scale,
+      "scale"), used(b.zero_point, "zero_point"), b.quant_min, b.quant_max,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4022,10 +4354,11 @@ const char *FBGEMMLinearFP16Weight(Tensor input, Tensor packed_weight, Tensor bi
 }
 
 const char *thunk_FBGEMMLinearFP16Weight(void *p) {
-  struct B { void *scope; Tensor input; Tensor packed_weight; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word input; Word packed_weight; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMLinearFP16Weight(b.input, b.packed_weight, b.bias,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.packed_weight, b.bias);
+  if (auto *e = FBGEMMLinearFP16Weight(used(b.input, "input"), used(b.packed_weight,
+      "packed_weight"), used(b.bias, "bias"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4037,10 +4370,11 @@ const char *FBGEMMLinearFP16WeightFP32Activation(Tensor input, Tensor packed_wei
 }
 
 const char *thunk_FBGEMMLinearFP16WeightFP32Activation(void *p) {
-  struct B { void *scope; Tensor input; Tensor packed_weight; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word input; Word packed_weight; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMLinearFP16WeightFP32Activation(b.input, b.packed_weight, b.bias,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.packed_weight, b.bias);
+  if (auto *e = FBGEMMLinearFP16WeightFP32Activation(used(b.input, "input"), used(b.packed_weight,
+      "packed_weight"), used_opt(b.bias, "bias"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4053,9 +4387,11 @@ const char *FBGEMMLinearFP16WeightFP32ActivationOut(Tensor input, Tensor packed_
 }
 
 const char *thunk_FBGEMMLinearFP16WeightFP32ActivationOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor packed_weight; Tensor bias; Tensor output; OutTensor result; };
+  struct B { void *scope; Word input; Word packed_weight; Word bias; Word output; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMLinearFP16WeightFP32ActivationOut(b.input, b.packed_weight, b.bias, b.output,
+  const Uses uses(b.input, b.packed_weight, b.bias, b.output);
+  if (auto *e = FBGEMMLinearFP16WeightFP32ActivationOut(used(b.input, "input"),
+      used(b.packed_weight, "packed_weight"), used_opt(b.bias, "bias"), used(b.output, "output"),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4068,10 +4404,11 @@ const char *FBGEMMLinearFP16WeightOut(Tensor input, Tensor packed_weight, Tensor
 }
 
 const char *thunk_FBGEMMLinearFP16WeightOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor packed_weight; Tensor bias; Tensor output; OutTensor result; };
+  struct B { void *scope; Word input; Word packed_weight; Word bias; Word output; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMLinearFP16WeightOut(b.input, b.packed_weight, b.bias, b.output,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.packed_weight, b.bias, b.output);
+  if (auto *e = FBGEMMLinearFP16WeightOut(used(b.input, "input"), used(b.packed_weight,
+      "packed_weight"), used(b.bias, "bias"), used(b.output, "output"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4084,10 +4421,12 @@ const char *FBGEMMLinearInt8Weight(Tensor input, Tensor weight, Tensor packed, T
 }
 
 const char *thunk_FBGEMMLinearInt8Weight(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor packed; Tensor col_offsets; Scalar weight_scale; Scalar weight_zero_point; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word packed; Word col_offsets; Scalar weight_scale; Scalar weight_zero_point; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMLinearInt8Weight(b.input, b.weight, b.packed, b.col_offsets, b.weight_scale,
-      b.weight_zero_point, b.bias, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.packed, b.col_offsets, b.bias);
+  if (auto *e = FBGEMMLinearInt8Weight(used(b.input, "input"), used(b.weight, "weight"),
+      used(b.packed, "packed"), used(b.col_offsets, "col_offsets"), b.weight_scale,
+      b.weight_zero_point, used(b.bias, "bias"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4101,10 +4440,12 @@ const char *FBGEMMLinearInt8WeightFP32Activation(Tensor input, Tensor weight, Te
 }
 
 const char *thunk_FBGEMMLinearInt8WeightFP32Activation(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor packed; Tensor col_offsets; Scalar weight_scale; Scalar weight_zero_point; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word packed; Word col_offsets; Scalar weight_scale; Scalar weight_zero_point; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMLinearInt8WeightFP32Activation(b.input, b.weight, b.packed, b.col_offsets,
-      b.weight_scale, b.weight_zero_point, b.bias, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.packed, b.col_offsets, b.bias);
+  if (auto *e = FBGEMMLinearInt8WeightFP32Activation(used(b.input, "input"), used(b.weight,
+      "weight"), used(b.packed, "packed"), used(b.col_offsets, "col_offsets"), b.weight_scale,
+      b.weight_zero_point, used(b.bias, "bias"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4117,12 +4458,13 @@ const char *FBGEMMLinearQuantizeWeight(Tensor input, Tensor *result0, Tensor *re
 }
 
 const char *thunk_FBGEMMLinearQuantizeWeight(void *p) {
-  struct B { void *scope; Tensor input; OutTensor result0; OutTensor result1; double result2; int64_t result3; };
+  struct B { void *scope; Word input; OutTensor result0; OutTensor result1; double result2; int64_t result3; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
   double result2;
   int64_t result3;
-  if (auto *e = FBGEMMLinearQuantizeWeight(b.input, &b.result0.handle, &b.result1.handle, &result2,
-      &result3)) return e;
+  if (auto *e = FBGEMMLinearQuantizeWeight(used(b.input, "input"), &b.result0.handle,
+      &b.result1.handle, &result2, &result3)) return e;
   describe(b.result0);
   describe(b.result1);
   b.result2 = result2;
@@ -4136,9 +4478,10 @@ const char *FBGEMMPackGEMMMatrixFP16(Tensor input, Tensor *result) {
 }
 
 const char *thunk_FBGEMMPackGEMMMatrixFP16(void *p) {
-  struct B { void *scope; Tensor input; OutTensor result; };
+  struct B { void *scope; Word input; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMPackGEMMMatrixFP16(b.input, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = FBGEMMPackGEMMMatrixFP16(used(b.input, "input"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4149,9 +4492,10 @@ const char *FBGEMMPackQuantizedMatrix(Tensor input, Tensor *result) {
 }
 
 const char *thunk_FBGEMMPackQuantizedMatrix(void *p) {
-  struct B { void *scope; Tensor input; OutTensor result; };
+  struct B { void *scope; Word input; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMPackQuantizedMatrix(b.input, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = FBGEMMPackQuantizedMatrix(used(b.input, "input"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4162,9 +4506,11 @@ const char *FBGEMMPackQuantizedMatrixKN(Tensor input, int64_t K, int64_t N, Tens
 }
 
 const char *thunk_FBGEMMPackQuantizedMatrixKN(void *p) {
-  struct B { void *scope; Tensor input; int64_t K; int64_t N; OutTensor result; };
+  struct B { void *scope; Word input; int64_t K; int64_t N; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FBGEMMPackQuantizedMatrixKN(b.input, b.K, b.N, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = FBGEMMPackQuantizedMatrixKN(used(b.input, "input"), b.K, b.N,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4175,9 +4521,11 @@ const char *FeatureAlphaDropout(Tensor input, double p, bool train, Tensor *resu
 }
 
 const char *thunk_FeatureAlphaDropout(void *p) {
-  struct B { void *scope; Tensor input; double p; int64_t train; OutTensor result; };
+  struct B { void *scope; Word input; double p; int64_t train; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FeatureAlphaDropout(b.input, b.p, b.train != 0, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = FeatureAlphaDropout(used(b.input, "input"), b.p, b.train != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4188,9 +4536,10 @@ const char *FeatureAlphaDropout_(Tensor self, double p, bool train, Tensor *resu
 }
 
 const char *thunk_FeatureAlphaDropout_(void *p) {
-  struct B { void *scope; Tensor self; double p; int64_t train; };
+  struct B { void *scope; Word self; double p; int64_t train; };
   auto &b = *static_cast<B *>(p);
-  return FeatureAlphaDropout_(b.self, b.p, b.train != 0, nullptr);
+  const Uses uses(b.self);
+  return FeatureAlphaDropout_(used(b.self, "self"), b.p, b.train != 0, nullptr);
 }
 
 const char *FeatureDropout(Tensor input, double p, bool train, Tensor *result) {
@@ -4198,9 +4547,11 @@ const char *FeatureDropout(Tensor input, double p, bool train, Tensor *result) {
 }
 
 const char *thunk_FeatureDropout(void *p) {
-  struct B { void *scope; Tensor input; double p; int64_t train; OutTensor result; };
+  struct B { void *scope; Word input; double p; int64_t train; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FeatureDropout(b.input, b.p, b.train != 0, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = FeatureDropout(used(b.input, "input"), b.p, b.train != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4211,9 +4562,10 @@ const char *FeatureDropout_(Tensor self, double p, bool train, Tensor *result) {
 }
 
 const char *thunk_FeatureDropout_(void *p) {
-  struct B { void *scope; Tensor self; double p; int64_t train; };
+  struct B { void *scope; Word self; double p; int64_t train; };
   auto &b = *static_cast<B *>(p);
-  return FeatureDropout_(b.self, b.p, b.train != 0, nullptr);
+  const Uses uses(b.self);
+  return FeatureDropout_(used(b.self, "self"), b.p, b.train != 0, nullptr);
 }
 
 const char *_FFTC2C(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
@@ -4251,9 +4603,10 @@ const char *FFTFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm,
 }
 
 const char *thunk_FFTFFT(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTFFT(b.self, b.n, b.dim, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTFFT(used(b.self, "self"), b.n, b.dim, b.norm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4265,9 +4618,11 @@ const char *FFTFFT2(Tensor self, const int64_t *s, int64_t s_len, const int64_t 
 }
 
 const char *thunk_FFTFFT2(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTFFT2(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTFFT2(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4279,9 +4634,11 @@ const char *FFTFFT2Out(Tensor self, const int64_t *s, int64_t s_len, const int64
 }
 
 const char *thunk_FFTFFT2Out(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTFFT2Out(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTFFT2Out(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTFFTFreq(int64_t n, double d, const ScalarType *dtype_, const Layout *layout_,
@@ -4307,9 +4664,10 @@ const char *FFTFFTFreqOut(int64_t n, double d, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FFTFFTFreqOut(void *p) {
-  struct B { void *scope; int64_t n; double d; Tensor out_; };
+  struct B { void *scope; int64_t n; double d; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTFFTFreqOut(b.n, b.d, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return FFTFFTFreqOut(b.n, b.d, used(b.out_, "out_"), nullptr);
 }
 
 const char *FFTFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t *dim,
@@ -4319,9 +4677,11 @@ const char *FFTFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t 
 }
 
 const char *thunk_FFTFFTN(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTFFTN(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTFFTN(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4333,9 +4693,11 @@ const char *FFTFFTNOut(Tensor self, const int64_t *s, int64_t s_len, const int64
 }
 
 const char *thunk_FFTFFTNOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTFFTNOut(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTFFTNOut(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor out_,
@@ -4345,9 +4707,10 @@ const char *FFTFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *no
 }
 
 const char *thunk_FFTFFTOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTFFTOut(b.self, b.n, b.dim, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTFFTOut(used(b.self, "self"), b.n, b.dim, b.norm, used(b.out_, "out_"), nullptr);
 }
 
 const char *FFTFFTShift(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
@@ -4356,9 +4719,10 @@ const char *FFTFFTShift(Tensor self, const int64_t *dim, int64_t dim_len, Tensor
 }
 
 const char *thunk_FFTFFTShift(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTFFTShift(b.self, b.dim, b.dim_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTFFTShift(used(b.self, "self"), b.dim, b.dim_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4369,9 +4733,10 @@ const char *FFTHFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm
 }
 
 const char *thunk_FFTHFFT(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTHFFT(b.self, b.n, b.dim, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTHFFT(used(b.self, "self"), b.n, b.dim, b.norm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4383,9 +4748,10 @@ const char *FFTHFFT2(Tensor self, const int64_t *s, int64_t s_len, const int64_t
 }
 
 const char *thunk_FFTHFFT2(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTHFFT2(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTHFFT2(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4398,9 +4764,11 @@ const char *FFTHFFT2Out(Tensor self, const int64_t *s, int64_t s_len, const int6
 }
 
 const char *thunk_FFTHFFT2Out(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTHFFT2Out(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTHFFT2Out(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTHFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t *dim,
@@ -4410,9 +4778,10 @@ const char *FFTHFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t
 }
 
 const char *thunk_FFTHFFTN(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTHFFTN(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTHFFTN(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4425,9 +4794,11 @@ const char *FFTHFFTNOut(Tensor self, const int64_t *s, int64_t s_len, const int6
 }
 
 const char *thunk_FFTHFFTNOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTHFFTNOut(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTHFFTNOut(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTHFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor out_,
@@ -4437,9 +4808,10 @@ const char *FFTHFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *n
 }
 
 const char *thunk_FFTHFFTOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTHFFTOut(b.self, b.n, b.dim, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTHFFTOut(used(b.self, "self"), b.n, b.dim, b.norm, used(b.out_, "out_"), nullptr);
 }
 
 const char *FFTIFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor *result) {
@@ -4448,9 +4820,10 @@ const char *FFTIFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm
 }
 
 const char *thunk_FFTIFFT(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIFFT(b.self, b.n, b.dim, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTIFFT(used(b.self, "self"), b.n, b.dim, b.norm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4462,9 +4835,10 @@ const char *FFTIFFT2(Tensor self, const int64_t *s, int64_t s_len, const int64_t
 }
 
 const char *thunk_FFTIFFT2(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIFFT2(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTIFFT2(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4477,9 +4851,11 @@ const char *FFTIFFT2Out(Tensor self, const int64_t *s, int64_t s_len, const int6
 }
 
 const char *thunk_FFTIFFT2Out(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIFFT2Out(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIFFT2Out(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTIFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t *dim,
@@ -4489,9 +4865,10 @@ const char *FFTIFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t
 }
 
 const char *thunk_FFTIFFTN(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIFFTN(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTIFFTN(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4504,9 +4881,11 @@ const char *FFTIFFTNOut(Tensor self, const int64_t *s, int64_t s_len, const int6
 }
 
 const char *thunk_FFTIFFTNOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIFFTNOut(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIFFTNOut(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTIFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor out_,
@@ -4516,9 +4895,10 @@ const char *FFTIFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *n
 }
 
 const char *thunk_FFTIFFTOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIFFTOut(b.self, b.n, b.dim, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIFFTOut(used(b.self, "self"), b.n, b.dim, b.norm, used(b.out_, "out_"), nullptr);
 }
 
 const char *FFTIFFTShift(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
@@ -4527,9 +4907,10 @@ const char *FFTIFFTShift(Tensor self, const int64_t *dim, int64_t dim_len, Tenso
 }
 
 const char *thunk_FFTIFFTShift(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIFFTShift(b.self, b.dim, b.dim_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTIFFTShift(used(b.self, "self"), b.dim, b.dim_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4540,9 +4921,10 @@ const char *FFTIHFFT(Tensor self, const int64_t *n, int64_t dim, const char *nor
 }
 
 const char *thunk_FFTIHFFT(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIHFFT(b.self, b.n, b.dim, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTIHFFT(used(b.self, "self"), b.n, b.dim, b.norm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4554,9 +4936,10 @@ const char *FFTIHFFT2(Tensor self, const int64_t *s, int64_t s_len, const int64_
 }
 
 const char *thunk_FFTIHFFT2(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIHFFT2(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTIHFFT2(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4569,9 +4952,11 @@ const char *FFTIHFFT2Out(Tensor self, const int64_t *s, int64_t s_len, const int
 }
 
 const char *thunk_FFTIHFFT2Out(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIHFFT2Out(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIHFFT2Out(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTIHFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t *dim,
@@ -4581,9 +4966,10 @@ const char *FFTIHFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_
 }
 
 const char *thunk_FFTIHFFTN(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIHFFTN(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTIHFFTN(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4596,9 +4982,11 @@ const char *FFTIHFFTNOut(Tensor self, const int64_t *s, int64_t s_len, const int
 }
 
 const char *thunk_FFTIHFFTNOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIHFFTNOut(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIHFFTNOut(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTIHFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor out_,
@@ -4608,9 +4996,10 @@ const char *FFTIHFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *
 }
 
 const char *thunk_FFTIHFFTOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIHFFTOut(b.self, b.n, b.dim, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIHFFTOut(used(b.self, "self"), b.n, b.dim, b.norm, used(b.out_, "out_"), nullptr);
 }
 
 const char *FFTIRFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor *result) {
@@ -4619,9 +5008,10 @@ const char *FFTIRFFT(Tensor self, const int64_t *n, int64_t dim, const char *nor
 }
 
 const char *thunk_FFTIRFFT(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIRFFT(b.self, b.n, b.dim, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTIRFFT(used(b.self, "self"), b.n, b.dim, b.norm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4633,9 +5023,10 @@ const char *FFTIRFFT2(Tensor self, const int64_t *s, int64_t s_len, const int64_
 }
 
 const char *thunk_FFTIRFFT2(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIRFFT2(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTIRFFT2(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4648,9 +5039,11 @@ const char *FFTIRFFT2Out(Tensor self, const int64_t *s, int64_t s_len, const int
 }
 
 const char *thunk_FFTIRFFT2Out(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIRFFT2Out(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIRFFT2Out(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTIRFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t *dim,
@@ -4660,9 +5053,10 @@ const char *FFTIRFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_
 }
 
 const char *thunk_FFTIRFFTN(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTIRFFTN(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTIRFFTN(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4675,9 +5069,11 @@ const char *FFTIRFFTNOut(Tensor self, const int64_t *s, int64_t s_len, const int
 }
 
 const char *thunk_FFTIRFFTNOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIRFFTNOut(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIRFFTNOut(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTIRFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor out_,
@@ -4687,9 +5083,10 @@ const char *FFTIRFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *
 }
 
 const char *thunk_FFTIRFFTOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTIRFFTOut(b.self, b.n, b.dim, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTIRFFTOut(used(b.self, "self"), b.n, b.dim, b.norm, used(b.out_, "out_"), nullptr);
 }
 
 const char *_FFTR2C(Tensor self, const int64_t *dim, int64_t dim_len, int64_t normalization,
@@ -4711,9 +5108,10 @@ const char *FFTRFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm
 }
 
 const char *thunk_FFTRFFT(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTRFFT(b.self, b.n, b.dim, b.norm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FFTRFFT(used(b.self, "self"), b.n, b.dim, b.norm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4725,9 +5123,10 @@ const char *FFTRFFT2(Tensor self, const int64_t *s, int64_t s_len, const int64_t
 }
 
 const char *thunk_FFTRFFT2(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTRFFT2(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTRFFT2(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4740,9 +5139,11 @@ const char *FFTRFFT2Out(Tensor self, const int64_t *s, int64_t s_len, const int6
 }
 
 const char *thunk_FFTRFFT2Out(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTRFFT2Out(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTRFFT2Out(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTRFFTFreq(int64_t n, double d, const ScalarType *dtype_, const Layout *layout_,
@@ -4768,9 +5169,10 @@ const char *FFTRFFTFreqOut(int64_t n, double d, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FFTRFFTFreqOut(void *p) {
-  struct B { void *scope; int64_t n; double d; Tensor out_; };
+  struct B { void *scope; int64_t n; double d; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTRFFTFreqOut(b.n, b.d, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return FFTRFFTFreqOut(b.n, b.d, used(b.out_, "out_"), nullptr);
 }
 
 const char *FFTRFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t *dim,
@@ -4780,9 +5182,10 @@ const char *FFTRFFTN(Tensor self, const int64_t *s, int64_t s_len, const int64_t
 }
 
 const char *thunk_FFTRFFTN(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FFTRFFTN(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm,
+  const Uses uses(b.self);
+  if (auto *e = FFTRFFTN(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4795,9 +5198,11 @@ const char *FFTRFFTNOut(Tensor self, const int64_t *s, int64_t s_len, const int6
 }
 
 const char *thunk_FFTRFFTNOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * s; int64_t s_len; const int64_t * dim; int64_t dim_len; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTRFFTNOut(b.self, b.s, b.s_len, b.dim, b.dim_len, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTRFFTNOut(used(b.self, "self"), b.s, b.s_len, b.dim, b.dim_len, b.norm, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FFTRFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm, Tensor out_,
@@ -4807,9 +5212,10 @@ const char *FFTRFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *n
 }
 
 const char *thunk_FFTRFFTOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * n; int64_t dim; const char * norm; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * n; int64_t dim; const char * norm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FFTRFFTOut(b.self, b.n, b.dim, b.norm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FFTRFFTOut(used(b.self, "self"), b.n, b.dim, b.norm, used(b.out_, "out_"), nullptr);
 }
 
 }  // extern "C"

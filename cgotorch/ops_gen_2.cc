@@ -127,9 +127,10 @@ const char *Fill(Tensor self, Scalar value, Tensor *result) {
 }
 
 const char *thunk_Fill(void *p) {
-  struct B { void *scope; Tensor self; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Fill(b.self, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Fill(used(b.self, "self"), b.value, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -141,9 +142,10 @@ const char *Fill_(Tensor self, Scalar value, Tensor *result) {
 }
 
 const char *thunk_Fill_(void *p) {
-  struct B { void *scope; Tensor self; Scalar value; };
+  struct B { void *scope; Word self; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return Fill_(b.self, b.value, nullptr);
+  const Uses uses(b.self);
+  return Fill_(used(b.self, "self"), b.value, nullptr);
 }
 
 const char *FillDiagonal_(Tensor self, Scalar fill_value, bool wrap, Tensor *result) {
@@ -152,9 +154,10 @@ const char *FillDiagonal_(Tensor self, Scalar fill_value, bool wrap, Tensor *res
 }
 
 const char *thunk_FillDiagonal_(void *p) {
-  struct B { void *scope; Tensor self; Scalar fill_value; int64_t wrap; };
+  struct B { void *scope; Word self; Scalar fill_value; int64_t wrap; };
   auto &b = *static_cast<B *>(p);
-  return FillDiagonal_(b.self, b.fill_value, b.wrap != 0, nullptr);
+  const Uses uses(b.self);
+  return FillDiagonal_(used(b.self, "self"), b.fill_value, b.wrap != 0, nullptr);
 }
 
 const char *_FillMemEffDropoutMask_(Tensor self, double dropout_p, int64_t seed, int64_t offset,
@@ -172,9 +175,10 @@ const char *FillOut(Tensor self, Scalar value, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FillOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FillOut(b.self, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FillOut(used(b.self, "self"), b.value, used(b.out_, "out_"), nullptr);
 }
 
 const char *FillTensor(Tensor self, Tensor value, Tensor *result) {
@@ -183,9 +187,11 @@ const char *FillTensor(Tensor self, Tensor value, Tensor *result) {
 }
 
 const char *thunk_FillTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor value; OutTensor result; };
+  struct B { void *scope; Word self; Word value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FillTensor(b.self, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.value);
+  if (auto *e = FillTensor(used(b.self, "self"), used(b.value, "value"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -197,9 +203,10 @@ const char *FillTensor_(Tensor self, Tensor value, Tensor *result) {
 }
 
 const char *thunk_FillTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor value; };
+  struct B { void *scope; Word self; Word value; };
   auto &b = *static_cast<B *>(p);
-  return FillTensor_(b.self, b.value, nullptr);
+  const Uses uses(b.self, b.value);
+  return FillTensor_(used(b.self, "self"), used(b.value, "value"), nullptr);
 }
 
 const char *FillTensorOut(Tensor self, Tensor value, Tensor out_, Tensor *result) {
@@ -207,9 +214,10 @@ const char *FillTensorOut(Tensor self, Tensor value, Tensor out_, Tensor *result
 }
 
 const char *thunk_FillTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor value; Tensor out_; };
+  struct B { void *scope; Word self; Word value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FillTensorOut(b.self, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.value, b.out_);
+  return FillTensorOut(used(b.self, "self"), used(b.value, "value"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Fix(Tensor self, Tensor *result) {
@@ -217,9 +225,10 @@ const char *Fix(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Fix(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Fix(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Fix(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -229,9 +238,10 @@ const char *Fix_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Fix_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Fix_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Fix_(used(b.self, "self"), nullptr);
 }
 
 const char *FixOut(Tensor self, Tensor out_, Tensor *result) {
@@ -240,9 +250,10 @@ const char *FixOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FixOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FixOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FixOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_FlashAttentionBackward(Tensor grad_out, Tensor query, Tensor key, Tensor value,
@@ -285,9 +296,10 @@ const char *Flatten(Tensor self, int64_t start_dim, int64_t end_dim, Tensor *res
 }
 
 const char *thunk_Flatten(void *p) {
-  struct B { void *scope; Tensor self; int64_t start_dim; int64_t end_dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t start_dim; int64_t end_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Flatten(b.self, b.start_dim, b.end_dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Flatten(used(b.self, "self"), b.start_dim, b.end_dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -298,9 +310,10 @@ const char *FlattenDenseTensors(const Tensor *tensors, int64_t tensors_len, Tens
 }
 
 const char *thunk_FlattenDenseTensors(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FlattenDenseTensors(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = FlattenDenseTensors(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -311,9 +324,10 @@ const char *Flip(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *res
 }
 
 const char *thunk_Flip(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Flip(b.self, b.dims, b.dims_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Flip(used(b.self, "self"), b.dims, b.dims_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -323,9 +337,10 @@ const char *FlipLR(Tensor self, Tensor *result) {
 }
 
 const char *thunk_FlipLR(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FlipLR(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FlipLR(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -338,9 +353,10 @@ const char *FlipOut(Tensor self, const int64_t *dims, int64_t dims_len, Tensor o
 }
 
 const char *thunk_FlipOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dims; int64_t dims_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dims; int64_t dims_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FlipOut(b.self, b.dims, b.dims_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FlipOut(used(b.self, "self"), b.dims, b.dims_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *FlipUD(Tensor self, Tensor *result) {
@@ -348,9 +364,10 @@ const char *FlipUD(Tensor self, Tensor *result) {
 }
 
 const char *thunk_FlipUD(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FlipUD(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FlipUD(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -361,9 +378,11 @@ const char *FloatPower(Tensor self, Tensor exponent, Tensor *result) {
 }
 
 const char *thunk_FloatPower(void *p) {
-  struct B { void *scope; Tensor self; Tensor exponent; OutTensor result; };
+  struct B { void *scope; Word self; Word exponent; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FloatPower(b.self, b.exponent, &b.result.handle)) return e;
+  const Uses uses(b.self, b.exponent);
+  if (auto *e = FloatPower(used(b.self, "self"), used(b.exponent, "exponent"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -374,9 +393,10 @@ const char *FloatPower_(Tensor self, Tensor exponent, Tensor *result) {
 }
 
 const char *thunk_FloatPower_(void *p) {
-  struct B { void *scope; Tensor self; Tensor exponent; };
+  struct B { void *scope; Word self; Word exponent; };
   auto &b = *static_cast<B *>(p);
-  return FloatPower_(b.self, b.exponent, nullptr);
+  const Uses uses(b.self, b.exponent);
+  return FloatPower_(used(b.self, "self"), used(b.exponent, "exponent"), nullptr);
 }
 
 const char *FloatPowerOut(Tensor self, Tensor exponent, Tensor out_, Tensor *result) {
@@ -385,9 +405,11 @@ const char *FloatPowerOut(Tensor self, Tensor exponent, Tensor out_, Tensor *res
 }
 
 const char *thunk_FloatPowerOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor exponent; Tensor out_; };
+  struct B { void *scope; Word self; Word exponent; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FloatPowerOut(b.self, b.exponent, b.out_, nullptr);
+  const Uses uses(b.self, b.exponent, b.out_);
+  return FloatPowerOut(used(b.self, "self"), used(b.exponent, "exponent"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *FloatPowerScalar(Scalar self, Tensor exponent, Tensor *result) {
@@ -396,9 +418,10 @@ const char *FloatPowerScalar(Scalar self, Tensor exponent, Tensor *result) {
 }
 
 const char *thunk_FloatPowerScalar(void *p) {
-  struct B { void *scope; Scalar self; Tensor exponent; OutTensor result; };
+  struct B { void *scope; Scalar self; Word exponent; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FloatPowerScalar(b.self, b.exponent, &b.result.handle)) return e;
+  const Uses uses(b.exponent);
+  if (auto *e = FloatPowerScalar(b.self, used(b.exponent, "exponent"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -409,9 +432,10 @@ const char *FloatPowerScalar_(Tensor self, Scalar exponent, Tensor *result) {
 }
 
 const char *thunk_FloatPowerScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar exponent; };
+  struct B { void *scope; Word self; Scalar exponent; };
   auto &b = *static_cast<B *>(p);
-  return FloatPowerScalar_(b.self, b.exponent, nullptr);
+  const Uses uses(b.self);
+  return FloatPowerScalar_(used(b.self, "self"), b.exponent, nullptr);
 }
 
 const char *FloatPowerScalarOut(Scalar self, Tensor exponent, Tensor out_, Tensor *result) {
@@ -420,9 +444,10 @@ const char *FloatPowerScalarOut(Scalar self, Tensor exponent, Tensor out_, Tenso
 }
 
 const char *thunk_FloatPowerScalarOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor exponent; Tensor out_; };
+  struct B { void *scope; Scalar self; Word exponent; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FloatPowerScalarOut(b.self, b.exponent, b.out_, nullptr);
+  const Uses uses(b.exponent, b.out_);
+  return FloatPowerScalarOut(b.self, used(b.exponent, "exponent"), used(b.out_, "out_"), nullptr);
 }
 
 const char *FloatPowerTensorScalar(Tensor self, Scalar exponent, Tensor *result) {
@@ -431,9 +456,11 @@ const char *FloatPowerTensorScalar(Tensor self, Scalar exponent, Tensor *result)
 }
 
 const char *thunk_FloatPowerTensorScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar exponent; OutTensor result; };
+  struct B { void *scope; Word self; Scalar exponent; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FloatPowerTensorScalar(b.self, b.exponent, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FloatPowerTensorScalar(used(b.self, "self"), b.exponent,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -444,9 +471,10 @@ const char *FloatPowerTensorScalarOut(Tensor self, Scalar exponent, Tensor out_,
 }
 
 const char *thunk_FloatPowerTensorScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar exponent; Tensor out_; };
+  struct B { void *scope; Word self; Scalar exponent; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FloatPowerTensorScalarOut(b.self, b.exponent, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FloatPowerTensorScalarOut(used(b.self, "self"), b.exponent, used(b.out_, "out_"), nullptr);
 }
 
 const char *Floor(Tensor self, Tensor *result) {
@@ -455,9 +483,10 @@ const char *Floor(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Floor(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Floor(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Floor(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -469,9 +498,10 @@ const char *Floor_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Floor_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Floor_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Floor_(used(b.self, "self"), nullptr);
 }
 
 const char *FloorDivide(Tensor self, Tensor other, Tensor *result) {
@@ -480,9 +510,11 @@ const char *FloorDivide(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_FloorDivide(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FloorDivide(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = FloorDivide(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -494,9 +526,10 @@ const char *FloorDivide_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_FloorDivide_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return FloorDivide_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return FloorDivide_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *FloorDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -504,9 +537,11 @@ const char *FloorDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *resul
 }
 
 const char *thunk_FloorDivideOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FloorDivideOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return FloorDivideOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *FloorDivideScalar(Tensor self, Scalar other, Tensor *result) {
@@ -515,9 +550,10 @@ const char *FloorDivideScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_FloorDivideScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FloorDivideScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FloorDivideScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -529,9 +565,10 @@ const char *FloorDivideScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_FloorDivideScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return FloorDivideScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return FloorDivideScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *FloorDivideScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -542,9 +579,10 @@ const char *FloorDivideScalarOut(Tensor self, Scalar other, Tensor out_, Tensor 
 }
 
 const char *thunk_FloorDivideScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FloorDivideScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FloorDivideScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *FloorOut(Tensor self, Tensor out_, Tensor *result) {
@@ -554,9 +592,10 @@ const char *FloorOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FloorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FloorOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FloorOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Fmax(Tensor self, Tensor other, Tensor *result) {
@@ -565,9 +604,10 @@ const char *Fmax(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Fmax(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Fmax(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Fmax(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -577,9 +617,10 @@ const char *FmaxOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FmaxOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FmaxOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return FmaxOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Fmin(Tensor self, Tensor other, Tensor *result) {
@@ -588,9 +629,10 @@ const char *Fmin(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Fmin(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Fmin(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Fmin(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -600,9 +642,10 @@ const char *FminOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FminOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FminOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return FminOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Fmod(Tensor self, Tensor other, Tensor *result) {
@@ -611,9 +654,10 @@ const char *Fmod(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Fmod(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Fmod(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Fmod(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -625,9 +669,10 @@ const char *Fmod_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Fmod_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Fmod_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Fmod_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *FmodOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -635,9 +680,10 @@ const char *FmodOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FmodOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FmodOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return FmodOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *FmodScalar(Tensor self, Scalar other, Tensor *result) {
@@ -646,9 +692,10 @@ const char *FmodScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_FmodScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FmodScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FmodScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -660,9 +707,10 @@ const char *FmodScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_FmodScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return FmodScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return FmodScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *FmodScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -672,9 +720,10 @@ const char *FmodScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result
 }
 
 const char *thunk_FmodScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FmodScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FmodScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *_Foobar(Tensor self, bool arg1, bool arg2, bool arg3, Tensor *result) {
@@ -695,11 +744,12 @@ const char *_ForeachAbs(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachAbs(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAbs(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachAbs(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -711,9 +761,10 @@ const char *_ForeachAbs_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachAbs_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAbs_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAbs_(self.data(), self.size());
 }
 
 const char *_ForeachAbsOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -724,9 +775,11 @@ const char *_ForeachAbsOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachAbsOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAbsOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAbsOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachAcos(const Tensor *self, int64_t self_len, Tensor **result,
@@ -736,11 +789,12 @@ const char *_ForeachAcos(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachAcos(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAcos(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachAcos(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -752,9 +806,10 @@ const char *_ForeachAcos_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachAcos_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAcos_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAcos_(self.data(), self.size());
 }
 
 const char *_ForeachAcosOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -765,9 +820,11 @@ const char *_ForeachAcosOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachAcosOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAcosOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAcosOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachAddCDivScalar(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -780,12 +837,15 @@ const char *_ForeachAddCDivScalar(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachAddCDivScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Scalar value; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Scalar value; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddCDivScalar(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.value, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddCDivScalar(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.value, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -800,10 +860,13 @@ const char *_ForeachAddCDivScalar_(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachAddCDivScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Scalar value; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCDivScalar_(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.value);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  return _ForeachAddCDivScalar_(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.value);
 }
 
 const char *_ForeachAddCDivScalarList(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -817,12 +880,15 @@ const char *_ForeachAddCDivScalarList(const Tensor *self, int64_t self_len, cons
 }
 
 const char *thunk__ForeachAddCDivScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddCDivScalarList(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.scalars__len, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddCDivScalarList(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.scalars_, b.scalars__len, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -838,10 +904,13 @@ const char *_ForeachAddCDivScalarList_(const Tensor *self, int64_t self_len, con
 }
 
 const char *thunk__ForeachAddCDivScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCDivScalarList_(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  return _ForeachAddCDivScalarList_(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachAddCDivScalarListOut(const Tensor *self, int64_t self_len,
@@ -855,10 +924,14 @@ const char *_ForeachAddCDivScalarListOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachAddCDivScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCDivScalarListOut(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.scalars__len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddCDivScalarListOut(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.scalars_, b.scalars__len, out_.data(), out_.size());
 }
 
 const char *_ForeachAddCDivScalarOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -872,10 +945,14 @@ const char *_ForeachAddCDivScalarOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachAddCDivScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Scalar value; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Scalar value; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCDivScalarOut(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.value, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddCDivScalarOut(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.value, out_.data(), out_.size());
 }
 
 const char *_ForeachAddCDivTensor(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -889,12 +966,16 @@ const char *_ForeachAddCDivTensor(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachAddCDivTensor(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Tensor scalars_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Word scalars_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.scalars_);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddCDivTensor(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddCDivTensor(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), used(b.scalars_, "scalars_"), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -909,10 +990,14 @@ const char *_ForeachAddCDivTensor_(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachAddCDivTensor_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Tensor scalars_; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Word scalars_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCDivTensor_(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_);
+  const Uses uses(b.scalars_);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  return _ForeachAddCDivTensor_(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), used(b.scalars_, "scalars_"));
 }
 
 const char *_ForeachAddCDivTensorOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -927,10 +1012,15 @@ const char *_ForeachAddCDivTensorOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachAddCDivTensorOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Tensor scalars_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Word scalars_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCDivTensorOut(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.out_, b.out__len);
+  const Uses uses(b.scalars_);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddCDivTensorOut(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), used(b.scalars_, "scalars_"), out_.data(), out_.size());
 }
 
 const char *_ForeachAddCMulScalar(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -943,12 +1033,15 @@ const char *_ForeachAddCMulScalar(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachAddCMulScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Scalar value; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Scalar value; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddCMulScalar(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.value, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddCMulScalar(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.value, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -963,10 +1056,13 @@ const char *_ForeachAddCMulScalar_(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachAddCMulScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Scalar value; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCMulScalar_(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.value);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  return _ForeachAddCMulScalar_(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.value);
 }
 
 const char *_ForeachAddCMulScalarList(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -980,12 +1076,15 @@ const char *_ForeachAddCMulScalarList(const Tensor *self, int64_t self_len, cons
 }
 
 const char *thunk__ForeachAddCMulScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddCMulScalarList(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.scalars__len, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddCMulScalarList(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.scalars_, b.scalars__len, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1001,10 +1100,13 @@ const char *_ForeachAddCMulScalarList_(const Tensor *self, int64_t self_len, con
 }
 
 const char *thunk__ForeachAddCMulScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCMulScalarList_(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  return _ForeachAddCMulScalarList_(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachAddCMulScalarListOut(const Tensor *self, int64_t self_len,
@@ -1018,10 +1120,14 @@ const char *_ForeachAddCMulScalarListOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachAddCMulScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCMulScalarListOut(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.scalars__len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddCMulScalarListOut(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.scalars_, b.scalars__len, out_.data(), out_.size());
 }
 
 const char *_ForeachAddCMulScalarOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -1035,10 +1141,14 @@ const char *_ForeachAddCMulScalarOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachAddCMulScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Scalar value; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Scalar value; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCMulScalarOut(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.value, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddCMulScalarOut(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), b.value, out_.data(), out_.size());
 }
 
 const char *_ForeachAddCMulTensor(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -1052,12 +1162,16 @@ const char *_ForeachAddCMulTensor(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachAddCMulTensor(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Tensor scalars_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Word scalars_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.scalars_);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddCMulTensor(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddCMulTensor(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), used(b.scalars_, "scalars_"), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1072,10 +1186,14 @@ const char *_ForeachAddCMulTensor_(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachAddCMulTensor_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Tensor scalars_; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Word scalars_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCMulTensor_(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_);
+  const Uses uses(b.scalars_);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  return _ForeachAddCMulTensor_(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), used(b.scalars_, "scalars_"));
 }
 
 const char *_ForeachAddCMulTensorOut(const Tensor *self, int64_t self_len, const Tensor *tensor1,
@@ -1090,10 +1208,15 @@ const char *_ForeachAddCMulTensorOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachAddCMulTensorOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensor1; int64_t tensor1_len; const Tensor * tensor2; int64_t tensor2_len; Tensor scalars_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensor1; int64_t tensor1_len; const Word * tensor2; int64_t tensor2_len; Word scalars_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddCMulTensorOut(b.self, b.self_len, b.tensor1, b.tensor1_len, b.tensor2,
-      b.tensor2_len, b.scalars_, b.out_, b.out__len);
+  const Uses uses(b.scalars_);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensor1(b.tensor1, b.tensor1_len, "tensor1");
+  const UsedList tensor2(b.tensor2, b.tensor2_len, "tensor2");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddCMulTensorOut(self.data(), self.size(), tensor1.data(), tensor1.size(),
+      tensor2.data(), tensor2.size(), used(b.scalars_, "scalars_"), out_.data(), out_.size());
 }
 
 const char *_ForeachAddList(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1104,12 +1227,14 @@ const char *_ForeachAddList(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachAddList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; Scalar alpha; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; Scalar alpha; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddList(b.self, b.self_len, b.other, b.other_len, b.alpha, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachAddList(self.data(), self.size(), other.data(), other.size(), b.alpha,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1122,9 +1247,11 @@ const char *_ForeachAddList_(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachAddList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; Scalar alpha; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddList_(b.self, b.self_len, b.other, b.other_len, b.alpha);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachAddList_(self.data(), self.size(), other.data(), other.size(), b.alpha);
 }
 
 const char *_ForeachAddListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1137,9 +1264,13 @@ const char *_ForeachAddListOut(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachAddListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; Scalar alpha; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; Scalar alpha; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddListOut(b.self, b.self_len, b.other, b.other_len, b.alpha, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddListOut(self.data(), self.size(), other.data(), other.size(), b.alpha,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachAddScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1150,11 +1281,13 @@ const char *_ForeachAddScalar(const Tensor *self, int64_t self_len, Scalar scala
 }
 
 const char *thunk__ForeachAddScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddScalar(b.self, b.self_len, b.scalar_, &result, &result_len)) return e;
+  if (auto *e = _ForeachAddScalar(self.data(), self.size(), b.scalar_, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1166,9 +1299,10 @@ const char *_ForeachAddScalar_(const Tensor *self, int64_t self_len, Scalar scal
 }
 
 const char *thunk__ForeachAddScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAddScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachAddScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -1179,12 +1313,13 @@ const char *_ForeachAddScalarList(const Tensor *self, int64_t self_len, const Sc
 }
 
 const char *thunk__ForeachAddScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachAddScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1197,9 +1332,10 @@ const char *_ForeachAddScalarList_(const Tensor *self, int64_t self_len, const S
 }
 
 const char *thunk__ForeachAddScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAddScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachAddScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -1211,10 +1347,12 @@ const char *_ForeachAddScalarListOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachAddScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachAddScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1226,9 +1364,11 @@ const char *_ForeachAddScalarOut(const Tensor *self, int64_t self_len, Scalar sc
 }
 
 const char *thunk__ForeachAddScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachAddTensor(const Tensor *self, int64_t self_len, Tensor other, Scalar alpha,
@@ -1240,12 +1380,14 @@ const char *_ForeachAddTensor(const Tensor *self, int64_t self_len, Tensor other
 }
 
 const char *thunk__ForeachAddTensor(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; Scalar alpha; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; Scalar alpha; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAddTensor(b.self, b.self_len, b.other, b.alpha, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachAddTensor(self.data(), self.size(), used(b.other, "other"), b.alpha,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1257,9 +1399,11 @@ const char *_ForeachAddTensor_(const Tensor *self, int64_t self_len, Tensor othe
 }
 
 const char *thunk__ForeachAddTensor_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; Scalar alpha; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddTensor_(b.self, b.self_len, b.other, b.alpha);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAddTensor_(self.data(), self.size(), used(b.other, "other"), b.alpha);
 }
 
 const char *_ForeachAddTensorOut(const Tensor *self, int64_t self_len, Tensor other, Scalar alpha,
@@ -1271,9 +1415,13 @@ const char *_ForeachAddTensorOut(const Tensor *self, int64_t self_len, Tensor ot
 }
 
 const char *thunk__ForeachAddTensorOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; Scalar alpha; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; Scalar alpha; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAddTensorOut(b.self, b.self_len, b.other, b.alpha, b.out_, b.out__len);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAddTensorOut(self.data(), self.size(), used(b.other, "other"), b.alpha,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachAsin(const Tensor *self, int64_t self_len, Tensor **result,
@@ -1283,11 +1431,12 @@ const char *_ForeachAsin(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachAsin(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAsin(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachAsin(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1299,9 +1448,10 @@ const char *_ForeachAsin_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachAsin_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAsin_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAsin_(self.data(), self.size());
 }
 
 const char *_ForeachAsinOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -1312,9 +1462,11 @@ const char *_ForeachAsinOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachAsinOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAsinOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAsinOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachAtan(const Tensor *self, int64_t self_len, Tensor **result,
@@ -1324,11 +1476,12 @@ const char *_ForeachAtan(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachAtan(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachAtan(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachAtan(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1340,9 +1493,10 @@ const char *_ForeachAtan_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachAtan_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAtan_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachAtan_(self.data(), self.size());
 }
 
 const char *_ForeachAtanOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -1353,9 +1507,11 @@ const char *_ForeachAtanOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachAtanOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachAtanOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachAtanOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachCeil(const Tensor *self, int64_t self_len, Tensor **result,
@@ -1365,11 +1521,12 @@ const char *_ForeachCeil(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachCeil(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachCeil(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachCeil(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1381,9 +1538,10 @@ const char *_ForeachCeil_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachCeil_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCeil_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachCeil_(self.data(), self.size());
 }
 
 const char *_ForeachCeilOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -1394,9 +1552,11 @@ const char *_ForeachCeilOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachCeilOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCeilOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachCeilOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachClampMaxList(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1408,11 +1568,13 @@ const char *_ForeachClampMaxList(const Tensor *self, int64_t self_len, const Ten
 }
 
 const char *thunk__ForeachClampMaxList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClampMaxList(b.self, b.self_len, b.other, b.other_len, &result,
+  if (auto *e = _ForeachClampMaxList(self.data(), self.size(), other.data(), other.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1427,9 +1589,11 @@ const char *_ForeachClampMaxList_(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachClampMaxList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMaxList_(b.self, b.self_len, b.other, b.other_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachClampMaxList_(self.data(), self.size(), other.data(), other.size());
 }
 
 const char *_ForeachClampMaxListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1441,9 +1605,13 @@ const char *_ForeachClampMaxListOut(const Tensor *self, int64_t self_len, const 
 }
 
 const char *thunk__ForeachClampMaxListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMaxListOut(b.self, b.self_len, b.other, b.other_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachClampMaxListOut(self.data(), self.size(), other.data(), other.size(), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachClampMaxScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1454,11 +1622,12 @@ const char *_ForeachClampMaxScalar(const Tensor *self, int64_t self_len, Scalar 
 }
 
 const char *thunk__ForeachClampMaxScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClampMaxScalar(b.self, b.self_len, b.scalar_, &result,
+  if (auto *e = _ForeachClampMaxScalar(self.data(), self.size(), b.scalar_, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1471,9 +1640,10 @@ const char *_ForeachClampMaxScalar_(const Tensor *self, int64_t self_len, Scalar
 }
 
 const char *thunk__ForeachClampMaxScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMaxScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachClampMaxScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachClampMaxScalarList(const Tensor *self, int64_t self_len,
@@ -1484,12 +1654,13 @@ const char *_ForeachClampMaxScalarList(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachClampMaxScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClampMaxScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachClampMaxScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1502,9 +1673,10 @@ const char *_ForeachClampMaxScalarList_(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachClampMaxScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMaxScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachClampMaxScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachClampMaxScalarListOut(const Tensor *self, int64_t self_len,
@@ -1515,10 +1687,12 @@ const char *_ForeachClampMaxScalarListOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachClampMaxScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMaxScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachClampMaxScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachClampMaxScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1530,9 +1704,11 @@ const char *_ForeachClampMaxScalarOut(const Tensor *self, int64_t self_len, Scal
 }
 
 const char *thunk__ForeachClampMaxScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMaxScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachClampMaxScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachClampMinList(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1544,11 +1720,13 @@ const char *_ForeachClampMinList(const Tensor *self, int64_t self_len, const Ten
 }
 
 const char *thunk__ForeachClampMinList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClampMinList(b.self, b.self_len, b.other, b.other_len, &result,
+  if (auto *e = _ForeachClampMinList(self.data(), self.size(), other.data(), other.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1563,9 +1741,11 @@ const char *_ForeachClampMinList_(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachClampMinList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMinList_(b.self, b.self_len, b.other, b.other_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachClampMinList_(self.data(), self.size(), other.data(), other.size());
 }
 
 const char *_ForeachClampMinListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1577,9 +1757,13 @@ const char *_ForeachClampMinListOut(const Tensor *self, int64_t self_len, const 
 }
 
 const char *thunk__ForeachClampMinListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMinListOut(b.self, b.self_len, b.other, b.other_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachClampMinListOut(self.data(), self.size(), other.data(), other.size(), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachClampMinScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1590,11 +1774,12 @@ const char *_ForeachClampMinScalar(const Tensor *self, int64_t self_len, Scalar 
 }
 
 const char *thunk__ForeachClampMinScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClampMinScalar(b.self, b.self_len, b.scalar_, &result,
+  if (auto *e = _ForeachClampMinScalar(self.data(), self.size(), b.scalar_, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1607,9 +1792,10 @@ const char *_ForeachClampMinScalar_(const Tensor *self, int64_t self_len, Scalar
 }
 
 const char *thunk__ForeachClampMinScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMinScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachClampMinScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachClampMinScalarList(const Tensor *self, int64_t self_len,
@@ -1620,12 +1806,13 @@ const char *_ForeachClampMinScalarList(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachClampMinScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClampMinScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachClampMinScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1638,9 +1825,10 @@ const char *_ForeachClampMinScalarList_(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachClampMinScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMinScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachClampMinScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachClampMinScalarListOut(const Tensor *self, int64_t self_len,
@@ -1651,10 +1839,12 @@ const char *_ForeachClampMinScalarListOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachClampMinScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMinScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachClampMinScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachClampMinScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1666,9 +1856,11 @@ const char *_ForeachClampMinScalarOut(const Tensor *self, int64_t self_len, Scal
 }
 
 const char *thunk__ForeachClampMinScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachClampMinScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachClampMinScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachClone(const Tensor *self, int64_t self_len, const MemoryFormat *memory_format_,
@@ -1679,12 +1871,13 @@ const char *_ForeachClone(const Tensor *self, int64_t self_len, const MemoryForm
 }
 
 const char *thunk__ForeachClone(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; int64_t memory_format_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; int64_t memory_format_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachClone(b.self, b.self_len, OptMemoryFormat(b.memory_format_).get(), &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachClone(self.data(), self.size(), OptMemoryFormat(b.memory_format_).get(),
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1697,10 +1890,12 @@ const char *_ForeachCloneOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachCloneOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; int64_t memory_format_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; int64_t memory_format_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCloneOut(b.self, b.self_len, OptMemoryFormat(b.memory_format_).get(), b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachCloneOut(self.data(), self.size(), OptMemoryFormat(b.memory_format_).get(),
+      out_.data(), out_.size());
 }
 
 const char *_ForeachCopy(const Tensor *self, int64_t self_len, const Tensor *src, int64_t src_len,
@@ -1711,12 +1906,14 @@ const char *_ForeachCopy(const Tensor *self, int64_t self_len, const Tensor *src
 }
 
 const char *thunk__ForeachCopy(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * src; int64_t src_len; int64_t non_blocking; OutTensors self_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * src; int64_t src_len; int64_t non_blocking; OutTensors self_out; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList src(b.src, b.src_len, "src");
   Tensor *self_out;
   int64_t self_out_len;
-  if (auto *e = _ForeachCopy(b.self, b.self_len, b.src, b.src_len, b.non_blocking != 0, &self_out,
-      &self_out_len)) return e;
+  if (auto *e = _ForeachCopy(self.data(), self.size(), src.data(), src.size(), b.non_blocking != 0,
+      &self_out, &self_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   return nullptr;
 }
@@ -1729,9 +1926,11 @@ const char *_ForeachCopy_(const Tensor *self, int64_t self_len, const Tensor *sr
 }
 
 const char *thunk__ForeachCopy_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * src; int64_t src_len; int64_t non_blocking; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * src; int64_t src_len; int64_t non_blocking; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCopy_(b.self, b.self_len, b.src, b.src_len, b.non_blocking != 0);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList src(b.src, b.src_len, "src");
+  return _ForeachCopy_(self.data(), self.size(), src.data(), src.size(), b.non_blocking != 0);
 }
 
 const char *_ForeachCopyOut(const Tensor *self, int64_t self_len, const Tensor *src,
@@ -1743,10 +1942,13 @@ const char *_ForeachCopyOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachCopyOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * src; int64_t src_len; int64_t non_blocking; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * src; int64_t src_len; int64_t non_blocking; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCopyOut(b.self, b.self_len, b.src, b.src_len, b.non_blocking != 0, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList src(b.src, b.src_len, "src");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachCopyOut(self.data(), self.size(), src.data(), src.size(), b.non_blocking != 0,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachCos(const Tensor *self, int64_t self_len, Tensor **result,
@@ -1756,11 +1958,12 @@ const char *_ForeachCos(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachCos(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachCos(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachCos(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1772,9 +1975,10 @@ const char *_ForeachCos_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachCos_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCos_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachCos_(self.data(), self.size());
 }
 
 const char *_ForeachCosh(const Tensor *self, int64_t self_len, Tensor **result,
@@ -1784,11 +1988,12 @@ const char *_ForeachCosh(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachCosh(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachCosh(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachCosh(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1800,9 +2005,10 @@ const char *_ForeachCosh_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachCosh_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCosh_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachCosh_(self.data(), self.size());
 }
 
 const char *_ForeachCoshOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -1813,9 +2019,11 @@ const char *_ForeachCoshOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachCoshOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCoshOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachCoshOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachCosOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -1826,9 +2034,11 @@ const char *_ForeachCosOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachCosOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachCosOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachCosOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachDivList(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1839,11 +2049,13 @@ const char *_ForeachDivList(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachDivList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachDivList(b.self, b.self_len, b.other, b.other_len, &result,
+  if (auto *e = _ForeachDivList(self.data(), self.size(), other.data(), other.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1857,9 +2069,11 @@ const char *_ForeachDivList_(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachDivList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivList_(b.self, b.self_len, b.other, b.other_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachDivList_(self.data(), self.size(), other.data(), other.size());
 }
 
 const char *_ForeachDivListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -1871,9 +2085,13 @@ const char *_ForeachDivListOut(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachDivListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivListOut(b.self, b.self_len, b.other, b.other_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachDivListOut(self.data(), self.size(), other.data(), other.size(), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachDivScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1884,11 +2102,13 @@ const char *_ForeachDivScalar(const Tensor *self, int64_t self_len, Scalar scala
 }
 
 const char *thunk__ForeachDivScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachDivScalar(b.self, b.self_len, b.scalar_, &result, &result_len)) return e;
+  if (auto *e = _ForeachDivScalar(self.data(), self.size(), b.scalar_, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1900,9 +2120,10 @@ const char *_ForeachDivScalar_(const Tensor *self, int64_t self_len, Scalar scal
 }
 
 const char *thunk__ForeachDivScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachDivScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachDivScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -1913,12 +2134,13 @@ const char *_ForeachDivScalarList(const Tensor *self, int64_t self_len, const Sc
 }
 
 const char *thunk__ForeachDivScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachDivScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachDivScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1931,9 +2153,10 @@ const char *_ForeachDivScalarList_(const Tensor *self, int64_t self_len, const S
 }
 
 const char *thunk__ForeachDivScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachDivScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachDivScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -1945,10 +2168,12 @@ const char *_ForeachDivScalarListOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachDivScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachDivScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachDivScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -1960,9 +2185,11 @@ const char *_ForeachDivScalarOut(const Tensor *self, int64_t self_len, Scalar sc
 }
 
 const char *thunk__ForeachDivScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachDivScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachDivTensor(const Tensor *self, int64_t self_len, Tensor other, Tensor **result,
@@ -1973,11 +2200,14 @@ const char *_ForeachDivTensor(const Tensor *self, int64_t self_len, Tensor other
 }
 
 const char *thunk__ForeachDivTensor(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachDivTensor(b.self, b.self_len, b.other, &result, &result_len)) return e;
+  if (auto *e = _ForeachDivTensor(self.data(), self.size(), used(b.other, "other"), &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1989,9 +2219,11 @@ const char *_ForeachDivTensor_(const Tensor *self, int64_t self_len, Tensor othe
 }
 
 const char *thunk__ForeachDivTensor_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivTensor_(b.self, b.self_len, b.other);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachDivTensor_(self.data(), self.size(), used(b.other, "other"));
 }
 
 const char *_ForeachDivTensorOut(const Tensor *self, int64_t self_len, Tensor other,
@@ -2003,9 +2235,13 @@ const char *_ForeachDivTensorOut(const Tensor *self, int64_t self_len, Tensor ot
 }
 
 const char *thunk__ForeachDivTensorOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachDivTensorOut(b.self, b.self_len, b.other, b.out_, b.out__len);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachDivTensorOut(self.data(), self.size(), used(b.other, "other"), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachErf(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2015,11 +2251,12 @@ const char *_ForeachErf(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachErf(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachErf(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachErf(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2031,9 +2268,10 @@ const char *_ForeachErf_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachErf_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachErf_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachErf_(self.data(), self.size());
 }
 
 const char *_ForeachErfc(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2043,11 +2281,12 @@ const char *_ForeachErfc(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachErfc(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachErfc(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachErfc(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2059,9 +2298,10 @@ const char *_ForeachErfc_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachErfc_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachErfc_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachErfc_(self.data(), self.size());
 }
 
 const char *_ForeachErfcOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2072,9 +2312,11 @@ const char *_ForeachErfcOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachErfcOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachErfcOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachErfcOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachErfOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2085,9 +2327,11 @@ const char *_ForeachErfOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachErfOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachErfOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachErfOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachExp(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2097,11 +2341,12 @@ const char *_ForeachExp(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachExp(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachExp(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachExp(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2113,9 +2358,10 @@ const char *_ForeachExp_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachExp_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachExp_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachExp_(self.data(), self.size());
 }
 
 const char *_ForeachExpm1(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2125,11 +2371,12 @@ const char *_ForeachExpm1(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachExpm1(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachExpm1(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachExpm1(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2141,9 +2388,10 @@ const char *_ForeachExpm1_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachExpm1_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachExpm1_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachExpm1_(self.data(), self.size());
 }
 
 const char *_ForeachExpm1Out(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2154,9 +2402,11 @@ const char *_ForeachExpm1Out(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachExpm1Out(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachExpm1Out(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachExpm1Out(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachExpOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2167,9 +2417,11 @@ const char *_ForeachExpOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachExpOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachExpOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachExpOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachFloor(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2179,11 +2431,12 @@ const char *_ForeachFloor(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachFloor(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachFloor(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachFloor(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2195,9 +2448,10 @@ const char *_ForeachFloor_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachFloor_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachFloor_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachFloor_(self.data(), self.size());
 }
 
 const char *_ForeachFloorOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2208,9 +2462,11 @@ const char *_ForeachFloorOut(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachFloorOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachFloorOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachFloorOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachFrac(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2220,11 +2476,12 @@ const char *_ForeachFrac(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachFrac(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachFrac(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachFrac(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2236,9 +2493,10 @@ const char *_ForeachFrac_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachFrac_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachFrac_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachFrac_(self.data(), self.size());
 }
 
 const char *_ForeachFracOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2249,9 +2507,11 @@ const char *_ForeachFracOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachFracOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachFracOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachFracOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachLerpList(const Tensor *self, int64_t self_len, const Tensor *tensors1,
@@ -2264,12 +2524,15 @@ const char *_ForeachLerpList(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachLerpList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; const Tensor * weights; int64_t weights_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; const Word * weights; int64_t weights_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  const UsedList weights(b.weights, b.weights_len, "weights");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLerpList(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weights,
-      b.weights_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLerpList(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      weights.data(), weights.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2284,10 +2547,13 @@ const char *_ForeachLerpList_(const Tensor *self, int64_t self_len, const Tensor
 }
 
 const char *thunk__ForeachLerpList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; const Tensor * weights; int64_t weights_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; const Word * weights; int64_t weights_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLerpList_(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weights,
-      b.weights_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  const UsedList weights(b.weights, b.weights_len, "weights");
+  return _ForeachLerpList_(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      weights.data(), weights.size());
 }
 
 const char *_ForeachLerpListOut(const Tensor *self, int64_t self_len, const Tensor *tensors1,
@@ -2301,10 +2567,14 @@ const char *_ForeachLerpListOut(const Tensor *self, int64_t self_len, const Tens
 }
 
 const char *thunk__ForeachLerpListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; const Tensor * weights; int64_t weights_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; const Word * weights; int64_t weights_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLerpListOut(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weights,
-      b.weights_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  const UsedList weights(b.weights, b.weights_len, "weights");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLerpListOut(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      weights.data(), weights.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachLerpScalar(const Tensor *self, int64_t self_len, const Tensor *tensors1,
@@ -2316,12 +2586,14 @@ const char *_ForeachLerpScalar(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachLerpScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; Scalar weight; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; Scalar weight; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLerpScalar(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weight,
-      &result, &result_len)) return e;
+  if (auto *e = _ForeachLerpScalar(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      b.weight, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2335,9 +2607,11 @@ const char *_ForeachLerpScalar_(const Tensor *self, int64_t self_len, const Tens
 }
 
 const char *thunk__ForeachLerpScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; Scalar weight; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; Scalar weight; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLerpScalar_(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weight);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  return _ForeachLerpScalar_(self.data(), self.size(), tensors1.data(), tensors1.size(), b.weight);
 }
 
 const char *_ForeachLerpScalarList(const Tensor *self, int64_t self_len, const Tensor *tensors1,
@@ -2350,12 +2624,14 @@ const char *_ForeachLerpScalarList(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachLerpScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; const Scalar * weight; int64_t weight_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; const Scalar * weight; int64_t weight_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLerpScalarList(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weight,
-      b.weight_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLerpScalarList(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      b.weight, b.weight_len, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2370,10 +2646,12 @@ const char *_ForeachLerpScalarList_(const Tensor *self, int64_t self_len, const 
 }
 
 const char *thunk__ForeachLerpScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; const Scalar * weight; int64_t weight_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; const Scalar * weight; int64_t weight_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLerpScalarList_(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weight,
-      b.weight_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  return _ForeachLerpScalarList_(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      b.weight, b.weight_len);
 }
 
 const char *_ForeachLerpScalarListOut(const Tensor *self, int64_t self_len, const Tensor *tensors1,
@@ -2387,10 +2665,13 @@ const char *_ForeachLerpScalarListOut(const Tensor *self, int64_t self_len, cons
 }
 
 const char *thunk__ForeachLerpScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; const Scalar * weight; int64_t weight_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; const Scalar * weight; int64_t weight_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLerpScalarListOut(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weight,
-      b.weight_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLerpScalarListOut(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      b.weight, b.weight_len, out_.data(), out_.size());
 }
 
 const char *_ForeachLerpScalarOut(const Tensor *self, int64_t self_len, const Tensor *tensors1,
@@ -2403,10 +2684,13 @@ const char *_ForeachLerpScalarOut(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachLerpScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * tensors1; int64_t tensors1_len; Scalar weight; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * tensors1; int64_t tensors1_len; Scalar weight; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLerpScalarOut(b.self, b.self_len, b.tensors1, b.tensors1_len, b.weight, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList tensors1(b.tensors1, b.tensors1_len, "tensors1");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLerpScalarOut(self.data(), self.size(), tensors1.data(), tensors1.size(),
+      b.weight, out_.data(), out_.size());
 }
 
 const char *_ForeachLgamma(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2416,11 +2700,12 @@ const char *_ForeachLgamma(const Tensor *self, int64_t self_len, Tensor **result
 }
 
 const char *thunk__ForeachLgamma(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLgamma(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLgamma(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2432,9 +2717,10 @@ const char *_ForeachLgamma_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachLgamma_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLgamma_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachLgamma_(self.data(), self.size());
 }
 
 const char *_ForeachLgammaOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2445,9 +2731,11 @@ const char *_ForeachLgammaOut(const Tensor *self, int64_t self_len, const Tensor
 }
 
 const char *thunk__ForeachLgammaOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLgammaOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLgammaOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachLog(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2457,11 +2745,12 @@ const char *_ForeachLog(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachLog(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLog(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLog(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2473,11 +2762,12 @@ const char *_ForeachLog10(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachLog10(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLog10(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLog10(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2489,9 +2779,10 @@ const char *_ForeachLog10_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachLog10_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog10_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachLog10_(self.data(), self.size());
 }
 
 const char *_ForeachLog10Out(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2502,9 +2793,11 @@ const char *_ForeachLog10Out(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachLog10Out(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog10Out(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLog10Out(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachLog1p(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2514,11 +2807,12 @@ const char *_ForeachLog1p(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachLog1p(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLog1p(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLog1p(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2530,9 +2824,10 @@ const char *_ForeachLog1p_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachLog1p_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog1p_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachLog1p_(self.data(), self.size());
 }
 
 const char *_ForeachLog1pOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2543,9 +2838,11 @@ const char *_ForeachLog1pOut(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachLog1pOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog1pOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLog1pOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachLog2(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2555,11 +2852,12 @@ const char *_ForeachLog2(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachLog2(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachLog2(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachLog2(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2571,9 +2869,10 @@ const char *_ForeachLog2_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachLog2_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog2_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachLog2_(self.data(), self.size());
 }
 
 const char *_ForeachLog2Out(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2584,9 +2883,11 @@ const char *_ForeachLog2Out(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachLog2Out(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog2Out(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLog2Out(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachLog_(const Tensor *self, int64_t self_len) {
@@ -2596,9 +2897,10 @@ const char *_ForeachLog_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachLog_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLog_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachLog_(self.data(), self.size());
 }
 
 const char *_ForeachLogOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2609,9 +2911,11 @@ const char *_ForeachLogOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachLogOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachLogOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachLogOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachMax(const Tensor *self, int64_t self_len, Tensor **result,
@@ -2621,11 +2925,12 @@ const char *_ForeachMax(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachMax(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMax(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachMax(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2638,11 +2943,13 @@ const char *_ForeachMaximumList(const Tensor *self, int64_t self_len, const Tens
 }
 
 const char *thunk__ForeachMaximumList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMaximumList(b.self, b.self_len, b.other, b.other_len, &result,
+  if (auto *e = _ForeachMaximumList(self.data(), self.size(), other.data(), other.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -2657,9 +2964,11 @@ const char *_ForeachMaximumList_(const Tensor *self, int64_t self_len, const Ten
 }
 
 const char *thunk__ForeachMaximumList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaximumList_(b.self, b.self_len, b.other, b.other_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachMaximumList_(self.data(), self.size(), other.data(), other.size());
 }
 
 const char *_ForeachMaximumListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -2671,9 +2980,13 @@ const char *_ForeachMaximumListOut(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachMaximumListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaximumListOut(b.self, b.self_len, b.other, b.other_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMaximumListOut(self.data(), self.size(), other.data(), other.size(), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachMaximumScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -2684,11 +2997,12 @@ const char *_ForeachMaximumScalar(const Tensor *self, int64_t self_len, Scalar s
 }
 
 const char *thunk__ForeachMaximumScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMaximumScalar(b.self, b.self_len, b.scalar_, &result,
+  if (auto *e = _ForeachMaximumScalar(self.data(), self.size(), b.scalar_, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -2701,9 +3015,10 @@ const char *_ForeachMaximumScalar_(const Tensor *self, int64_t self_len, Scalar 
 }
 
 const char *thunk__ForeachMaximumScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaximumScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMaximumScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachMaximumScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -2714,12 +3029,13 @@ const char *_ForeachMaximumScalarList(const Tensor *self, int64_t self_len, cons
 }
 
 const char *thunk__ForeachMaximumScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMaximumScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachMaximumScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2732,9 +3048,10 @@ const char *_ForeachMaximumScalarList_(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachMaximumScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaximumScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMaximumScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachMaximumScalarListOut(const Tensor *self, int64_t self_len,
@@ -2746,10 +3063,12 @@ const char *_ForeachMaximumScalarListOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachMaximumScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaximumScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMaximumScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachMaximumScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -2761,9 +3080,11 @@ const char *_ForeachMaximumScalarOut(const Tensor *self, int64_t self_len, Scala
 }
 
 const char *thunk__ForeachMaximumScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaximumScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMaximumScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachMaxOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -2774,9 +3095,11 @@ const char *_ForeachMaxOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachMaxOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMaxOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMaxOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachMinimumList(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -2787,11 +3110,13 @@ const char *_ForeachMinimumList(const Tensor *self, int64_t self_len, const Tens
 }
 
 const char *thunk__ForeachMinimumList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMinimumList(b.self, b.self_len, b.other, b.other_len, &result,
+  if (auto *e = _ForeachMinimumList(self.data(), self.size(), other.data(), other.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -2806,9 +3131,11 @@ const char *_ForeachMinimumList_(const Tensor *self, int64_t self_len, const Ten
 }
 
 const char *thunk__ForeachMinimumList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMinimumList_(b.self, b.self_len, b.other, b.other_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachMinimumList_(self.data(), self.size(), other.data(), other.size());
 }
 
 const char *_ForeachMinimumListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -2820,9 +3147,13 @@ const char *_ForeachMinimumListOut(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__ForeachMinimumListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMinimumListOut(b.self, b.self_len, b.other, b.other_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMinimumListOut(self.data(), self.size(), other.data(), other.size(), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachMinimumScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -2833,11 +3164,12 @@ const char *_ForeachMinimumScalar(const Tensor *self, int64_t self_len, Scalar s
 }
 
 const char *thunk__ForeachMinimumScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMinimumScalar(b.self, b.self_len, b.scalar_, &result,
+  if (auto *e = _ForeachMinimumScalar(self.data(), self.size(), b.scalar_, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -2850,9 +3182,10 @@ const char *_ForeachMinimumScalar_(const Tensor *self, int64_t self_len, Scalar 
 }
 
 const char *thunk__ForeachMinimumScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMinimumScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMinimumScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachMinimumScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -2863,12 +3196,13 @@ const char *_ForeachMinimumScalarList(const Tensor *self, int64_t self_len, cons
 }
 
 const char *thunk__ForeachMinimumScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMinimumScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachMinimumScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2881,9 +3215,10 @@ const char *_ForeachMinimumScalarList_(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachMinimumScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMinimumScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMinimumScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachMinimumScalarListOut(const Tensor *self, int64_t self_len,
@@ -2895,10 +3230,12 @@ const char *_ForeachMinimumScalarListOut(const Tensor *self, int64_t self_len,
 }
 
 const char *thunk__ForeachMinimumScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMinimumScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMinimumScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachMinimumScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -2910,9 +3247,11 @@ const char *_ForeachMinimumScalarOut(const Tensor *self, int64_t self_len, Scala
 }
 
 const char *thunk__ForeachMinimumScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMinimumScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMinimumScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachMM(const Tensor *self, int64_t self_len, const Tensor *mat2, int64_t mat2_len,
@@ -2923,11 +3262,14 @@ const char *_ForeachMM(const Tensor *self, int64_t self_len, const Tensor *mat2,
 }
 
 const char *thunk__ForeachMM(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * mat2; int64_t mat2_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * mat2; int64_t mat2_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList mat2(b.mat2, b.mat2_len, "mat2");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMM(b.self, b.self_len, b.mat2, b.mat2_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachMM(self.data(), self.size(), mat2.data(), mat2.size(), &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2940,11 +3282,13 @@ const char *_ForeachMulList(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachMulList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMulList(b.self, b.self_len, b.other, b.other_len, &result,
+  if (auto *e = _ForeachMulList(self.data(), self.size(), other.data(), other.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -2958,9 +3302,11 @@ const char *_ForeachMulList_(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachMulList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulList_(b.self, b.self_len, b.other, b.other_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachMulList_(self.data(), self.size(), other.data(), other.size());
 }
 
 const char *_ForeachMulListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -2972,9 +3318,13 @@ const char *_ForeachMulListOut(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachMulListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulListOut(b.self, b.self_len, b.other, b.other_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMulListOut(self.data(), self.size(), other.data(), other.size(), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachMulScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -2985,11 +3335,13 @@ const char *_ForeachMulScalar(const Tensor *self, int64_t self_len, Scalar scala
 }
 
 const char *thunk__ForeachMulScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMulScalar(b.self, b.self_len, b.scalar_, &result, &result_len)) return e;
+  if (auto *e = _ForeachMulScalar(self.data(), self.size(), b.scalar_, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3001,9 +3353,10 @@ const char *_ForeachMulScalar_(const Tensor *self, int64_t self_len, Scalar scal
 }
 
 const char *thunk__ForeachMulScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMulScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachMulScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -3014,12 +3367,13 @@ const char *_ForeachMulScalarList(const Tensor *self, int64_t self_len, const Sc
 }
 
 const char *thunk__ForeachMulScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMulScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachMulScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3032,9 +3386,10 @@ const char *_ForeachMulScalarList_(const Tensor *self, int64_t self_len, const S
 }
 
 const char *thunk__ForeachMulScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMulScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachMulScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -3046,10 +3401,12 @@ const char *_ForeachMulScalarListOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachMulScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMulScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachMulScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -3061,9 +3418,11 @@ const char *_ForeachMulScalarOut(const Tensor *self, int64_t self_len, Scalar sc
 }
 
 const char *thunk__ForeachMulScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMulScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachMulTensor(const Tensor *self, int64_t self_len, Tensor other, Tensor **result,
@@ -3074,11 +3433,14 @@ const char *_ForeachMulTensor(const Tensor *self, int64_t self_len, Tensor other
 }
 
 const char *thunk__ForeachMulTensor(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachMulTensor(b.self, b.self_len, b.other, &result, &result_len)) return e;
+  if (auto *e = _ForeachMulTensor(self.data(), self.size(), used(b.other, "other"), &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3090,9 +3452,11 @@ const char *_ForeachMulTensor_(const Tensor *self, int64_t self_len, Tensor othe
 }
 
 const char *thunk__ForeachMulTensor_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulTensor_(b.self, b.self_len, b.other);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachMulTensor_(self.data(), self.size(), used(b.other, "other"));
 }
 
 const char *_ForeachMulTensorOut(const Tensor *self, int64_t self_len, Tensor other,
@@ -3104,9 +3468,13 @@ const char *_ForeachMulTensorOut(const Tensor *self, int64_t self_len, Tensor ot
 }
 
 const char *thunk__ForeachMulTensorOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Tensor other; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Word other; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachMulTensorOut(b.self, b.self_len, b.other, b.out_, b.out__len);
+  const Uses uses(b.other);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachMulTensorOut(self.data(), self.size(), used(b.other, "other"), out_.data(),
+      out_.size());
 }
 
 const char *_ForeachNeg(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3116,11 +3484,12 @@ const char *_ForeachNeg(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachNeg(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachNeg(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachNeg(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3132,9 +3501,10 @@ const char *_ForeachNeg_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachNeg_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachNeg_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachNeg_(self.data(), self.size());
 }
 
 const char *_ForeachNegOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3145,9 +3515,11 @@ const char *_ForeachNegOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachNegOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachNegOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachNegOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachNormScalar(const Tensor *self, int64_t self_len, Scalar ord,
@@ -3158,11 +3530,12 @@ const char *_ForeachNormScalar(const Tensor *self, int64_t self_len, Scalar ord,
 }
 
 const char *thunk__ForeachNormScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar ord; int64_t dtype_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar ord; int64_t dtype_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachNormScalar(b.self, b.self_len, b.ord, OptScalarType(b.dtype_).get(),
+  if (auto *e = _ForeachNormScalar(self.data(), self.size(), b.ord, OptScalarType(b.dtype_).get(),
       &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -3177,10 +3550,12 @@ const char *_ForeachNormScalarOut(const Tensor *self, int64_t self_len, Scalar o
 }
 
 const char *thunk__ForeachNormScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar ord; int64_t dtype_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar ord; int64_t dtype_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachNormScalarOut(b.self, b.self_len, b.ord, OptScalarType(b.dtype_).get(), b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachNormScalarOut(self.data(), self.size(), b.ord, OptScalarType(b.dtype_).get(),
+      out_.data(), out_.size());
 }
 
 const char *_ForeachPowList(const Tensor *self, int64_t self_len, const Tensor *exponent,
@@ -3191,12 +3566,14 @@ const char *_ForeachPowList(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachPowList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * exponent; int64_t exponent_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * exponent; int64_t exponent_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList exponent(b.exponent, b.exponent_len, "exponent");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachPowList(b.self, b.self_len, b.exponent, b.exponent_len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachPowList(self.data(), self.size(), exponent.data(), exponent.size(),
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3210,9 +3587,11 @@ const char *_ForeachPowList_(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachPowList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * exponent; int64_t exponent_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * exponent; int64_t exponent_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowList_(b.self, b.self_len, b.exponent, b.exponent_len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList exponent(b.exponent, b.exponent_len, "exponent");
+  return _ForeachPowList_(self.data(), self.size(), exponent.data(), exponent.size());
 }
 
 const char *_ForeachPowListOut(const Tensor *self, int64_t self_len, const Tensor *exponent,
@@ -3224,9 +3603,13 @@ const char *_ForeachPowListOut(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachPowListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * exponent; int64_t exponent_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * exponent; int64_t exponent_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowListOut(b.self, b.self_len, b.exponent, b.exponent_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList exponent(b.exponent, b.exponent_len, "exponent");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachPowListOut(self.data(), self.size(), exponent.data(), exponent.size(),
+      out_.data(), out_.size());
 }
 
 const char *_ForeachPowScalar(const Tensor *self, int64_t self_len, Scalar exponent,
@@ -3237,11 +3620,13 @@ const char *_ForeachPowScalar(const Tensor *self, int64_t self_len, Scalar expon
 }
 
 const char *thunk__ForeachPowScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar exponent; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar exponent; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachPowScalar(b.self, b.self_len, b.exponent, &result, &result_len)) return e;
+  if (auto *e = _ForeachPowScalar(self.data(), self.size(), b.exponent, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3253,9 +3638,10 @@ const char *_ForeachPowScalar_(const Tensor *self, int64_t self_len, Scalar expo
 }
 
 const char *thunk__ForeachPowScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar exponent; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar exponent; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowScalar_(b.self, b.self_len, b.exponent);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachPowScalar_(self.data(), self.size(), b.exponent);
 }
 
 const char *_ForeachPowScalarAndTensor(Scalar self, const Tensor *exponent, int64_t exponent_len,
@@ -3266,11 +3652,12 @@ const char *_ForeachPowScalarAndTensor(Scalar self, const Tensor *exponent, int6
 }
 
 const char *thunk__ForeachPowScalarAndTensor(void *p) {
-  struct B { void *scope; Scalar self; const Tensor * exponent; int64_t exponent_len; OutTensors result; };
+  struct B { void *scope; Scalar self; const Word * exponent; int64_t exponent_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList exponent(b.exponent, b.exponent_len, "exponent");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachPowScalarAndTensor(b.self, b.exponent, b.exponent_len, &result,
+  if (auto *e = _ForeachPowScalarAndTensor(b.self, exponent.data(), exponent.size(), &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -3284,12 +3671,13 @@ const char *_ForeachPowScalarList(const Tensor *self, int64_t self_len, const Sc
 }
 
 const char *thunk__ForeachPowScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * exponent; int64_t exponent_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * exponent; int64_t exponent_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachPowScalarList(b.self, b.self_len, b.exponent, b.exponent_len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachPowScalarList(self.data(), self.size(), b.exponent, b.exponent_len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3302,9 +3690,10 @@ const char *_ForeachPowScalarList_(const Tensor *self, int64_t self_len, const S
 }
 
 const char *thunk__ForeachPowScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * exponent; int64_t exponent_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * exponent; int64_t exponent_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowScalarList_(b.self, b.self_len, b.exponent, b.exponent_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachPowScalarList_(self.data(), self.size(), b.exponent, b.exponent_len);
 }
 
 const char *_ForeachPowScalarListOut(const Tensor *self, int64_t self_len, const Scalar *exponent,
@@ -3316,10 +3705,12 @@ const char *_ForeachPowScalarListOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachPowScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * exponent; int64_t exponent_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * exponent; int64_t exponent_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowScalarListOut(b.self, b.self_len, b.exponent, b.exponent_len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachPowScalarListOut(self.data(), self.size(), b.exponent, b.exponent_len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachPowScalarOut(const Tensor *self, int64_t self_len, Scalar exponent,
@@ -3331,9 +3722,11 @@ const char *_ForeachPowScalarOut(const Tensor *self, int64_t self_len, Scalar ex
 }
 
 const char *thunk__ForeachPowScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar exponent; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar exponent; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowScalarOut(b.self, b.self_len, b.exponent, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachPowScalarOut(self.data(), self.size(), b.exponent, out_.data(), out_.size());
 }
 
 const char *_ForeachPowSumScalar(const Tensor *self, int64_t self_len, Scalar ord,
@@ -3344,12 +3737,13 @@ const char *_ForeachPowSumScalar(const Tensor *self, int64_t self_len, Scalar or
 }
 
 const char *thunk__ForeachPowSumScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar ord; int64_t dtype_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar ord; int64_t dtype_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachPowSumScalar(b.self, b.self_len, b.ord, OptScalarType(b.dtype_).get(),
-      &result, &result_len)) return e;
+  if (auto *e = _ForeachPowSumScalar(self.data(), self.size(), b.ord,
+      OptScalarType(b.dtype_).get(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3363,10 +3757,12 @@ const char *_ForeachPowSumScalarOut(const Tensor *self, int64_t self_len, Scalar
 }
 
 const char *thunk__ForeachPowSumScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar ord; int64_t dtype_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar ord; int64_t dtype_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachPowSumScalarOut(b.self, b.self_len, b.ord, OptScalarType(b.dtype_).get(), b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachPowSumScalarOut(self.data(), self.size(), b.ord, OptScalarType(b.dtype_).get(),
+      out_.data(), out_.size());
 }
 
 const char *_ForeachReciprocal(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3376,11 +3772,12 @@ const char *_ForeachReciprocal(const Tensor *self, int64_t self_len, Tensor **re
 }
 
 const char *thunk__ForeachReciprocal(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachReciprocal(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachReciprocal(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3392,9 +3789,10 @@ const char *_ForeachReciprocal_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachReciprocal_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachReciprocal_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachReciprocal_(self.data(), self.size());
 }
 
 const char *_ForeachReciprocalOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3406,9 +3804,11 @@ const char *_ForeachReciprocalOut(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__ForeachReciprocalOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachReciprocalOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachReciprocalOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachRound(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3418,11 +3818,12 @@ const char *_ForeachRound(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachRound(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachRound(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachRound(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3434,9 +3835,10 @@ const char *_ForeachRound_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachRound_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachRound_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachRound_(self.data(), self.size());
 }
 
 const char *_ForeachRoundOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3447,9 +3849,11 @@ const char *_ForeachRoundOut(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachRoundOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachRoundOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachRoundOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachRsqrt(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3459,11 +3863,12 @@ const char *_ForeachRsqrt(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachRsqrt(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachRsqrt(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachRsqrt(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3475,9 +3880,10 @@ const char *_ForeachRsqrt_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachRsqrt_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachRsqrt_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachRsqrt_(self.data(), self.size());
 }
 
 const char *_ForeachRsqrtOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3488,9 +3894,11 @@ const char *_ForeachRsqrtOut(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachRsqrtOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachRsqrtOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachRsqrtOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachSigmoid(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3500,11 +3908,12 @@ const char *_ForeachSigmoid(const Tensor *self, int64_t self_len, Tensor **resul
 }
 
 const char *thunk__ForeachSigmoid(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSigmoid(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachSigmoid(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3516,9 +3925,10 @@ const char *_ForeachSigmoid_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachSigmoid_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSigmoid_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSigmoid_(self.data(), self.size());
 }
 
 const char *_ForeachSigmoidOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3529,9 +3939,11 @@ const char *_ForeachSigmoidOut(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachSigmoidOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSigmoidOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSigmoidOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachSign(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3541,11 +3953,12 @@ const char *_ForeachSign(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachSign(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSign(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachSign(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3557,9 +3970,10 @@ const char *_ForeachSign_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachSign_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSign_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSign_(self.data(), self.size());
 }
 
 const char *_ForeachSignOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3570,9 +3984,11 @@ const char *_ForeachSignOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachSignOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSignOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSignOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachSin(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3582,11 +3998,12 @@ const char *_ForeachSin(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachSin(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSin(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachSin(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3598,9 +4015,10 @@ const char *_ForeachSin_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachSin_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSin_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSin_(self.data(), self.size());
 }
 
 const char *_ForeachSinh(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3610,11 +4028,12 @@ const char *_ForeachSinh(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachSinh(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSinh(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachSinh(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3626,9 +4045,10 @@ const char *_ForeachSinh_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachSinh_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSinh_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSinh_(self.data(), self.size());
 }
 
 const char *_ForeachSinhOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3639,9 +4059,11 @@ const char *_ForeachSinhOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachSinhOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSinhOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSinhOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachSinOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3652,9 +4074,11 @@ const char *_ForeachSinOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachSinOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSinOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSinOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachSqrt(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3664,11 +4088,12 @@ const char *_ForeachSqrt(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachSqrt(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSqrt(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachSqrt(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3680,9 +4105,10 @@ const char *_ForeachSqrt_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachSqrt_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSqrt_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSqrt_(self.data(), self.size());
 }
 
 const char *_ForeachSqrtOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3693,9 +4119,11 @@ const char *_ForeachSqrtOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachSqrtOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSqrtOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSqrtOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachSubList(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -3706,12 +4134,14 @@ const char *_ForeachSubList(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachSubList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; Scalar alpha; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; Scalar alpha; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSubList(b.self, b.self_len, b.other, b.other_len, b.alpha, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachSubList(self.data(), self.size(), other.data(), other.size(), b.alpha,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3724,9 +4154,11 @@ const char *_ForeachSubList_(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachSubList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; Scalar alpha; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSubList_(b.self, b.self_len, b.other, b.other_len, b.alpha);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  return _ForeachSubList_(self.data(), self.size(), other.data(), other.size(), b.alpha);
 }
 
 const char *_ForeachSubListOut(const Tensor *self, int64_t self_len, const Tensor *other,
@@ -3739,9 +4171,13 @@ const char *_ForeachSubListOut(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__ForeachSubListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * other; int64_t other_len; Scalar alpha; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * other; int64_t other_len; Scalar alpha; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSubListOut(b.self, b.self_len, b.other, b.other_len, b.alpha, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList other(b.other, b.other_len, "other");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSubListOut(self.data(), self.size(), other.data(), other.size(), b.alpha,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachSubScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -3752,11 +4188,13 @@ const char *_ForeachSubScalar(const Tensor *self, int64_t self_len, Scalar scala
 }
 
 const char *thunk__ForeachSubScalar(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSubScalar(b.self, b.self_len, b.scalar_, &result, &result_len)) return e;
+  if (auto *e = _ForeachSubScalar(self.data(), self.size(), b.scalar_, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3768,9 +4206,10 @@ const char *_ForeachSubScalar_(const Tensor *self, int64_t self_len, Scalar scal
 }
 
 const char *thunk__ForeachSubScalar_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSubScalar_(b.self, b.self_len, b.scalar_);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSubScalar_(self.data(), self.size(), b.scalar_);
 }
 
 const char *_ForeachSubScalarList(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -3781,12 +4220,13 @@ const char *_ForeachSubScalarList(const Tensor *self, int64_t self_len, const Sc
 }
 
 const char *thunk__ForeachSubScalarList(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachSubScalarList(b.self, b.self_len, b.scalars_, b.scalars__len, &result,
-      &result_len)) return e;
+  if (auto *e = _ForeachSubScalarList(self.data(), self.size(), b.scalars_, b.scalars__len,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3799,9 +4239,10 @@ const char *_ForeachSubScalarList_(const Tensor *self, int64_t self_len, const S
 }
 
 const char *thunk__ForeachSubScalarList_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSubScalarList_(b.self, b.self_len, b.scalars_, b.scalars__len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachSubScalarList_(self.data(), self.size(), b.scalars_, b.scalars__len);
 }
 
 const char *_ForeachSubScalarListOut(const Tensor *self, int64_t self_len, const Scalar *scalars_,
@@ -3813,10 +4254,12 @@ const char *_ForeachSubScalarListOut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__ForeachSubScalarListOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Scalar * scalars_; int64_t scalars__len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSubScalarListOut(b.self, b.self_len, b.scalars_, b.scalars__len, b.out_,
-      b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSubScalarListOut(self.data(), self.size(), b.scalars_, b.scalars__len,
+      out_.data(), out_.size());
 }
 
 const char *_ForeachSubScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
@@ -3828,9 +4271,11 @@ const char *_ForeachSubScalarOut(const Tensor *self, int64_t self_len, Scalar sc
 }
 
 const char *thunk__ForeachSubScalarOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; Scalar scalar_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; Scalar scalar_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachSubScalarOut(b.self, b.self_len, b.scalar_, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachSubScalarOut(self.data(), self.size(), b.scalar_, out_.data(), out_.size());
 }
 
 const char *_ForeachTan(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3840,11 +4285,12 @@ const char *_ForeachTan(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachTan(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachTan(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachTan(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3856,9 +4302,10 @@ const char *_ForeachTan_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachTan_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachTan_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachTan_(self.data(), self.size());
 }
 
 const char *_ForeachTanh(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3868,11 +4315,12 @@ const char *_ForeachTanh(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachTanh(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachTanh(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachTanh(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3884,9 +4332,10 @@ const char *_ForeachTanh_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachTanh_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachTanh_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachTanh_(self.data(), self.size());
 }
 
 const char *_ForeachTanhOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3897,9 +4346,11 @@ const char *_ForeachTanhOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachTanhOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachTanhOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachTanhOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachTanOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3910,9 +4361,11 @@ const char *_ForeachTanOut(const Tensor *self, int64_t self_len, const Tensor *o
 }
 
 const char *thunk__ForeachTanOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachTanOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachTanOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachTrunc(const Tensor *self, int64_t self_len, Tensor **result,
@@ -3922,11 +4375,12 @@ const char *_ForeachTrunc(const Tensor *self, int64_t self_len, Tensor **result,
 }
 
 const char *thunk__ForeachTrunc(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors result; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = _ForeachTrunc(b.self, b.self_len, &result, &result_len)) return e;
+  if (auto *e = _ForeachTrunc(self.data(), self.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -3938,9 +4392,10 @@ const char *_ForeachTrunc_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachTrunc_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachTrunc_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachTrunc_(self.data(), self.size());
 }
 
 const char *_ForeachTruncOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3951,9 +4406,11 @@ const char *_ForeachTruncOut(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__ForeachTruncOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachTruncOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachTruncOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *_ForeachZero(const Tensor *self, int64_t self_len, Tensor **self_out,
@@ -3963,11 +4420,12 @@ const char *_ForeachZero(const Tensor *self, int64_t self_len, Tensor **self_out
 }
 
 const char *thunk__ForeachZero(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; OutTensors self_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; OutTensors self_out; };
   auto &b = *static_cast<B *>(p);
+  const UsedList self(b.self, b.self_len, "self");
   Tensor *self_out;
   int64_t self_out_len;
-  if (auto *e = _ForeachZero(b.self, b.self_len, &self_out, &self_out_len)) return e;
+  if (auto *e = _ForeachZero(self.data(), self.size(), &self_out, &self_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   return nullptr;
 }
@@ -3979,9 +4437,10 @@ const char *_ForeachZero_(const Tensor *self, int64_t self_len) {
 }
 
 const char *thunk__ForeachZero_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; };
+  struct B { void *scope; const Word * self; int64_t self_len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachZero_(b.self, b.self_len);
+  const UsedList self(b.self, b.self_len, "self");
+  return _ForeachZero_(self.data(), self.size());
 }
 
 const char *_ForeachZeroOut(const Tensor *self, int64_t self_len, const Tensor *out_,
@@ -3992,9 +4451,11 @@ const char *_ForeachZeroOut(const Tensor *self, int64_t self_len, const Tensor *
 }
 
 const char *thunk__ForeachZeroOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _ForeachZeroOut(b.self, b.self_len, b.out_, b.out__len);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _ForeachZeroOut(self.data(), self.size(), out_.data(), out_.size());
 }
 
 const char *Frac(Tensor self, Tensor *result) {
@@ -4003,9 +4464,10 @@ const char *Frac(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Frac(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Frac(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Frac(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4017,9 +4479,10 @@ const char *Frac_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Frac_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Frac_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Frac_(used(b.self, "self"), nullptr);
 }
 
 const char *FracOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4029,9 +4492,10 @@ const char *FracOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_FracOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FracOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FracOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *FractionalMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -4041,10 +4505,12 @@ const char *FractionalMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t
 }
 
 const char *thunk_FractionalMaxPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor random_samples; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word random_samples; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FractionalMaxPool2d(b.self, b.kernel_size, b.kernel_size_len, b.output_size,
-      b.output_size_len, b.random_samples, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self, b.random_samples);
+  if (auto *e = FractionalMaxPool2d(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.output_size, b.output_size_len, used(b.random_samples, "random_samples"),
+      &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -4057,10 +4523,12 @@ const char *FractionalMaxPool2dBackward(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_FractionalMaxPool2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor indices; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word indices; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FractionalMaxPool2dBackward(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.output_size, b.output_size_len, b.indices, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.indices);
+  if (auto *e = FractionalMaxPool2dBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.output_size, b.output_size_len, used(b.indices,
+      "indices"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4072,10 +4540,12 @@ const char *FractionalMaxPool2dBackwardGradInput(Tensor grad_output, Tensor self
 }
 
 const char *thunk_FractionalMaxPool2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor indices; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word indices; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return FractionalMaxPool2dBackwardGradInput(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.output_size, b.output_size_len, b.indices, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.indices, b.grad_input);
+  return FractionalMaxPool2dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.output_size, b.output_size_len, used(b.indices,
+      "indices"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *FractionalMaxPool2dOutput(Tensor self, const int64_t *kernel_size,
@@ -4085,10 +4555,12 @@ const char *FractionalMaxPool2dOutput(Tensor self, const int64_t *kernel_size,
 }
 
 const char *thunk_FractionalMaxPool2dOutput(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor random_samples; Tensor output; Tensor indices; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word random_samples; Word output; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return FractionalMaxPool2dOutput(b.self, b.kernel_size, b.kernel_size_len, b.output_size,
-      b.output_size_len, b.random_samples, b.output, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.random_samples, b.output, b.indices);
+  return FractionalMaxPool2dOutput(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.output_size, b.output_size_len, used(b.random_samples, "random_samples"), used(b.output,
+      "output"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *FractionalMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -4098,10 +4570,12 @@ const char *FractionalMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t
 }
 
 const char *thunk_FractionalMaxPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor random_samples; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word random_samples; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FractionalMaxPool3d(b.self, b.kernel_size, b.kernel_size_len, b.output_size,
-      b.output_size_len, b.random_samples, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self, b.random_samples);
+  if (auto *e = FractionalMaxPool3d(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.output_size, b.output_size_len, used(b.random_samples, "random_samples"),
+      &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -4114,10 +4588,12 @@ const char *FractionalMaxPool3dBackward(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_FractionalMaxPool3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor indices; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word indices; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FractionalMaxPool3dBackward(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.output_size, b.output_size_len, b.indices, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.indices);
+  if (auto *e = FractionalMaxPool3dBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.output_size, b.output_size_len, used(b.indices,
+      "indices"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4129,10 +4605,12 @@ const char *FractionalMaxPool3dBackwardGradInput(Tensor grad_output, Tensor self
 }
 
 const char *thunk_FractionalMaxPool3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor indices; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word indices; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return FractionalMaxPool3dBackwardGradInput(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.output_size, b.output_size_len, b.indices, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.indices, b.grad_input);
+  return FractionalMaxPool3dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.output_size, b.output_size_len, used(b.indices,
+      "indices"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *FractionalMaxPool3dOutput(Tensor self, const int64_t *kernel_size,
@@ -4142,10 +4620,12 @@ const char *FractionalMaxPool3dOutput(Tensor self, const int64_t *kernel_size,
 }
 
 const char *thunk_FractionalMaxPool3dOutput(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Tensor random_samples; Tensor output; Tensor indices; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * output_size; int64_t output_size_len; Word random_samples; Word output; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return FractionalMaxPool3dOutput(b.self, b.kernel_size, b.kernel_size_len, b.output_size,
-      b.output_size_len, b.random_samples, b.output, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.random_samples, b.output, b.indices);
+  return FractionalMaxPool3dOutput(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.output_size, b.output_size_len, used(b.random_samples, "random_samples"), used(b.output,
+      "output"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *Frexp(Tensor self, Tensor *mantissa, Tensor *exponent) {
@@ -4153,9 +4633,10 @@ const char *Frexp(Tensor self, Tensor *mantissa, Tensor *exponent) {
 }
 
 const char *thunk_Frexp(void *p) {
-  struct B { void *scope; Tensor self; OutTensor mantissa; OutTensor exponent; };
+  struct B { void *scope; Word self; OutTensor mantissa; OutTensor exponent; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Frexp(b.self, &b.mantissa.handle, &b.exponent.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Frexp(used(b.self, "self"), &b.mantissa.handle, &b.exponent.handle)) return e;
   describe(b.mantissa);
   describe(b.exponent);
   return nullptr;
@@ -4167,9 +4648,11 @@ const char *FrexpOut(Tensor self, Tensor mantissa, Tensor exponent, Tensor *mant
 }
 
 const char *thunk_FrexpOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mantissa; Tensor exponent; };
+  struct B { void *scope; Word self; Word mantissa; Word exponent; };
   auto &b = *static_cast<B *>(p);
-  return FrexpOut(b.self, b.mantissa, b.exponent, nullptr, nullptr);
+  const Uses uses(b.self, b.mantissa, b.exponent);
+  return FrexpOut(used(b.self, "self"), used(b.mantissa, "mantissa"), used(b.exponent, "exponent"),
+      nullptr, nullptr);
 }
 
 const char *FrobeniusNorm(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
@@ -4179,9 +4662,11 @@ const char *FrobeniusNorm(Tensor self, const int64_t *dim, int64_t dim_len, bool
 }
 
 const char *thunk_FrobeniusNorm(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FrobeniusNorm(b.self, b.dim, b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = FrobeniusNorm(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4193,9 +4678,11 @@ const char *FrobeniusNormOut(Tensor self, const int64_t *dim, int64_t dim_len, b
 }
 
 const char *thunk_FrobeniusNormOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FrobeniusNormOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return FrobeniusNormOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *FromFile(const char *filename, const bool *shared, const int64_t *size,
@@ -4225,9 +4712,10 @@ const char *FromFileOut(const char *filename, const bool *shared, const int64_t 
 }
 
 const char *thunk_FromFileOut(void *p) {
-  struct B { void *scope; const char * filename; const bool * shared; const int64_t * size; Tensor out_; };
+  struct B { void *scope; const char * filename; const bool * shared; const int64_t * size; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FromFileOut(b.filename, b.shared, b.size, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return FromFileOut(b.filename, b.shared, b.size, used(b.out_, "out_"), nullptr);
 }
 
 const char *Full(const int64_t *size, int64_t size_len, Scalar fill_value,
@@ -4259,9 +4747,10 @@ const char *FullLike(Tensor self, Scalar fill_value, const ScalarType *dtype_,
 }
 
 const char *thunk_FullLike(void *p) {
-  struct B { void *scope; Tensor self; Scalar fill_value; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; Scalar fill_value; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FullLike(b.self, b.fill_value, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = FullLike(used(b.self, "self"), b.fill_value, OptScalarType(b.dtype_).get(),
       OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
       OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -4277,10 +4766,11 @@ const char *FullLikeOut(Tensor self, Scalar fill_value, const MemoryFormat *memo
 }
 
 const char *thunk_FullLikeOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar fill_value; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar fill_value; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FullLikeOut(b.self, b.fill_value, OptMemoryFormat(b.memory_format_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return FullLikeOut(used(b.self, "self"), b.fill_value, OptMemoryFormat(b.memory_format_).get(),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *FullOut(const int64_t *size, int64_t size_len, Scalar fill_value, Tensor out_,
@@ -4291,9 +4781,10 @@ const char *FullOut(const int64_t *size, int64_t size_len, Scalar fill_value, Te
 }
 
 const char *thunk_FullOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Scalar fill_value; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Scalar fill_value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return FullOut(b.size, b.size_len, b.fill_value, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return FullOut(b.size, b.size_len, b.fill_value, used(b.out_, "out_"), nullptr);
 }
 
 const char *_FunctionalAssertAsyncMsg(Tensor self, const char *assert_msg, Tensor dep_token,
@@ -4334,8 +4825,13 @@ const char *_FusedAdagrad(const Tensor *self, int64_t self_len, const Tensor *gr
 }
 
 const char *thunk__FusedAdagrad(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * state_sums; int64_t state_sums_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors state_sums_out; OutTensors state_steps_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * state_sums; int64_t state_sums_len; const Word * state_steps; int64_t state_steps_len; double lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors state_sums_out; OutTensors state_steps_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList state_sums(b.state_sums, b.state_sums_len, "state_sums");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
@@ -4344,11 +4840,11 @@ const char *thunk__FusedAdagrad(void *p) {
   int64_t state_sums_out_len;
   Tensor *state_steps_out;
   int64_t state_steps_out_len;
-  if (auto *e = _FusedAdagrad(b.self, b.self_len, b.grads, b.grads_len, b.state_sums,
-      b.state_sums_len, b.state_steps, b.state_steps_len, b.lr, b.lr_decay, b.weight_decay, b.eps,
-      b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len, &grads_out,
-      &grads_out_len, &state_sums_out, &state_sums_out_len, &state_steps_out,
-      &state_steps_out_len)) return e;
+  if (auto *e = _FusedAdagrad(self.data(), self.size(), grads.data(), grads.size(),
+      state_sums.data(), state_sums.size(), state_steps.data(), state_steps.size(), b.lr,
+      b.lr_decay, b.weight_decay, b.eps, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"), &self_out, &self_out_len, &grads_out, &grads_out_len,
+      &state_sums_out, &state_sums_out_len, &state_steps_out, &state_steps_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
   describe(b.state_sums_out, state_sums_out, state_sums_out_len);
@@ -4370,11 +4866,17 @@ const char *_FusedAdagrad_(const Tensor *self, int64_t self_len, const Tensor *g
 }
 
 const char *thunk__FusedAdagrad_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * state_sums; int64_t state_sums_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * state_sums; int64_t state_sums_len; const Word * state_steps; int64_t state_steps_len; double lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdagrad_(b.self, b.self_len, b.grads, b.grads_len, b.state_sums, b.state_sums_len,
-      b.state_steps, b.state_steps_len, b.lr, b.lr_decay, b.weight_decay, b.eps, b.maximize != 0,
-      b.grad_scale, b.found_inf);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList state_sums(b.state_sums, b.state_sums_len, "state_sums");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  return _FusedAdagrad_(self.data(), self.size(), grads.data(), grads.size(), state_sums.data(),
+      state_sums.size(), state_steps.data(), state_steps.size(), b.lr, b.lr_decay, b.weight_decay,
+      b.eps, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf,
+      "found_inf"));
 }
 
 const char *_FusedAdagradOut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4392,11 +4894,18 @@ const char *_FusedAdagradOut(const Tensor *self, int64_t self_len, const Tensor 
 }
 
 const char *thunk__FusedAdagradOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * state_sums; int64_t state_sums_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * state_sums; int64_t state_sums_len; const Word * state_steps; int64_t state_steps_len; double lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdagradOut(b.self, b.self_len, b.grads, b.grads_len, b.state_sums, b.state_sums_len,
-      b.state_steps, b.state_steps_len, b.lr, b.lr_decay, b.weight_decay, b.eps, b.maximize != 0,
-      b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList state_sums(b.state_sums, b.state_sums_len, "state_sums");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedAdagradOut(self.data(), self.size(), grads.data(), grads.size(), state_sums.data(),
+      state_sums.size(), state_steps.data(), state_steps.size(), b.lr, b.lr_decay, b.weight_decay,
+      b.eps, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf,
+      "found_inf"), out_.data(), out_.size());
 }
 
 const char *_FusedAdagradTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4411,17 +4920,23 @@ const char *_FusedAdagradTensorLR(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__FusedAdagradTensorLR(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * state_sums; int64_t state_sums_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors state_sums_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * state_sums; int64_t state_sums_len; const Word * state_steps; int64_t state_steps_len; Word lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors state_sums_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList state_sums(b.state_sums, b.state_sums_len, "state_sums");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
   int64_t grads_out_len;
   Tensor *state_sums_out;
   int64_t state_sums_out_len;
-  if (auto *e = _FusedAdagradTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.state_sums,
-      b.state_sums_len, b.state_steps, b.state_steps_len, b.lr, b.lr_decay, b.weight_decay, b.eps,
-      b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len, &grads_out,
+  if (auto *e = _FusedAdagradTensorLR(self.data(), self.size(), grads.data(), grads.size(),
+      state_sums.data(), state_sums.size(), state_steps.data(), state_steps.size(), used(b.lr,
+      "lr"), b.lr_decay, b.weight_decay, b.eps, b.maximize != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"), &self_out, &self_out_len, &grads_out,
       &grads_out_len, &state_sums_out, &state_sums_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
@@ -4443,11 +4958,17 @@ const char *_FusedAdagradTensorLR_(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__FusedAdagradTensorLR_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * state_sums; int64_t state_sums_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * state_sums; int64_t state_sums_len; const Word * state_steps; int64_t state_steps_len; Word lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdagradTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.state_sums,
-      b.state_sums_len, b.state_steps, b.state_steps_len, b.lr, b.lr_decay, b.weight_decay, b.eps,
-      b.maximize != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList state_sums(b.state_sums, b.state_sums_len, "state_sums");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  return _FusedAdagradTensorLR_(self.data(), self.size(), grads.data(), grads.size(),
+      state_sums.data(), state_sums.size(), state_steps.data(), state_steps.size(), used(b.lr,
+      "lr"), b.lr_decay, b.weight_decay, b.eps, b.maximize != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedAdagradTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4460,11 +4981,18 @@ const char *_FusedAdagradTensorLROut(const Tensor *self, int64_t self_len, const
 }
 
 const char *thunk__FusedAdagradTensorLROut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * state_sums; int64_t state_sums_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * state_sums; int64_t state_sums_len; const Word * state_steps; int64_t state_steps_len; Word lr; double lr_decay; double weight_decay; double eps; int64_t maximize; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdagradTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.state_sums,
-      b.state_sums_len, b.state_steps, b.state_steps_len, b.lr, b.lr_decay, b.weight_decay, b.eps,
-      b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList state_sums(b.state_sums, b.state_sums_len, "state_sums");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedAdagradTensorLROut(self.data(), self.size(), grads.data(), grads.size(),
+      state_sums.data(), state_sums.size(), state_steps.data(), state_steps.size(), used(b.lr,
+      "lr"), b.lr_decay, b.weight_decay, b.eps, b.maximize != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"), out_.data(), out_.size());
 }
 
 const char *_FusedAdam(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4484,8 +5012,15 @@ const char *_FusedAdam(const Tensor *self, int64_t self_len, const Tensor *grads
 }
 
 const char *thunk__FusedAdam(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
@@ -4496,11 +5031,12 @@ const char *thunk__FusedAdam(void *p) {
   int64_t exp_avg_sqs_out_len;
   Tensor *max_exp_avg_sqs_out;
   int64_t max_exp_avg_sqs_out_len;
-  if (auto *e = _FusedAdam(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len, &grads_out,
-      &grads_out_len, &exp_avgs_out, &exp_avgs_out_len, &exp_avg_sqs_out, &exp_avg_sqs_out_len,
+  if (auto *e = _FusedAdam(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), b.lr, b.beta1, b.beta2,
+      b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"), &self_out, &self_out_len, &grads_out, &grads_out_len,
+      &exp_avgs_out, &exp_avgs_out_len, &exp_avg_sqs_out, &exp_avg_sqs_out_len,
       &max_exp_avg_sqs_out, &max_exp_avg_sqs_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
@@ -4530,12 +5066,20 @@ const char *_FusedAdam_(const Tensor *self, int64_t self_len, const Tensor *grad
 }
 
 const char *thunk__FusedAdam_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdam_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  return _FusedAdam_(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), b.lr, b.beta1, b.beta2,
+      b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedAdamOut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4558,12 +5102,21 @@ const char *_FusedAdamOut(const Tensor *self, int64_t self_len, const Tensor *gr
 }
 
 const char *thunk__FusedAdamOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamOut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedAdamOut(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), b.lr, b.beta1, b.beta2,
+      b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"), out_.data(), out_.size());
 }
 
 const char *_FusedAdamTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4583,8 +5136,15 @@ const char *_FusedAdamTensorLR(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__FusedAdamTensorLR(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; Word lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
@@ -4595,12 +5155,14 @@ const char *thunk__FusedAdamTensorLR(void *p) {
   int64_t exp_avg_sqs_out_len;
   Tensor *max_exp_avg_sqs_out;
   int64_t max_exp_avg_sqs_out_len;
-  if (auto *e = _FusedAdamTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
-      b.exp_avgs_len, b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len,
-      b.state_steps, b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps,
-      b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
-      &grads_out, &grads_out_len, &exp_avgs_out, &exp_avgs_out_len, &exp_avg_sqs_out,
-      &exp_avg_sqs_out_len, &max_exp_avg_sqs_out, &max_exp_avg_sqs_out_len)) return e;
+  if (auto *e = _FusedAdamTensorLR(self.data(), self.size(), grads.data(), grads.size(),
+      exp_avgs.data(), exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(),
+      max_exp_avg_sqs.data(), max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(),
+      used(b.lr, "lr"), b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"), &self_out,
+      &self_out_len, &grads_out, &grads_out_len, &exp_avgs_out, &exp_avgs_out_len,
+      &exp_avg_sqs_out, &exp_avg_sqs_out_len, &max_exp_avg_sqs_out,
+      &max_exp_avg_sqs_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
   describe(b.exp_avgs_out, exp_avgs_out, exp_avgs_out_len);
@@ -4629,12 +5191,20 @@ const char *_FusedAdamTensorLR_(const Tensor *self, int64_t self_len, const Tens
 }
 
 const char *thunk__FusedAdamTensorLR_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; Word lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  return _FusedAdamTensorLR_(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), used(b.lr, "lr"), b.beta1,
+      b.beta2, b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedAdamTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4651,12 +5221,22 @@ const char *_FusedAdamTensorLROut(const Tensor *self, int64_t self_len, const Te
 }
 
 const char *thunk__FusedAdamTensorLROut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; Word lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
-      b.exp_avgs_len, b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len,
-      b.state_steps, b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps,
-      b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedAdamTensorLROut(self.data(), self.size(), grads.data(), grads.size(),
+      exp_avgs.data(), exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(),
+      max_exp_avg_sqs.data(), max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(),
+      used(b.lr, "lr"), b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"), out_.data(),
+      out_.size());
 }
 
 const char *_FusedAdamW(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4676,8 +5256,15 @@ const char *_FusedAdamW(const Tensor *self, int64_t self_len, const Tensor *grad
 }
 
 const char *thunk__FusedAdamW(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
@@ -4688,11 +5275,12 @@ const char *thunk__FusedAdamW(void *p) {
   int64_t exp_avg_sqs_out_len;
   Tensor *max_exp_avg_sqs_out;
   int64_t max_exp_avg_sqs_out_len;
-  if (auto *e = _FusedAdamW(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len, &grads_out,
-      &grads_out_len, &exp_avgs_out, &exp_avgs_out_len, &exp_avg_sqs_out, &exp_avg_sqs_out_len,
+  if (auto *e = _FusedAdamW(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), b.lr, b.beta1, b.beta2,
+      b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"), &self_out, &self_out_len, &grads_out, &grads_out_len,
+      &exp_avgs_out, &exp_avgs_out_len, &exp_avg_sqs_out, &exp_avg_sqs_out_len,
       &max_exp_avg_sqs_out, &max_exp_avg_sqs_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
@@ -4722,12 +5310,20 @@ const char *_FusedAdamW_(const Tensor *self, int64_t self_len, const Tensor *gra
 }
 
 const char *thunk__FusedAdamW_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamW_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  return _FusedAdamW_(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), b.lr, b.beta1, b.beta2,
+      b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedAdamWOut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4750,12 +5346,21 @@ const char *_FusedAdamWOut(const Tensor *self, int64_t self_len, const Tensor *g
 }
 
 const char *thunk__FusedAdamWOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; double lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamWOut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedAdamWOut(self.data(), self.size(), grads.data(), grads.size(), exp_avgs.data(),
+      exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(), max_exp_avg_sqs.data(),
+      max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(), b.lr, b.beta1, b.beta2,
+      b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0, used_opt(b.grad_scale, "grad_scale"),
+      used_opt(b.found_inf, "found_inf"), out_.data(), out_.size());
 }
 
 const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4775,8 +5380,15 @@ const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_len, const Tens
 }
 
 const char *thunk__FusedAdamWTensorLR(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; Word lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors exp_avgs_out; OutTensors exp_avg_sqs_out; OutTensors max_exp_avg_sqs_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
@@ -4787,12 +5399,14 @@ const char *thunk__FusedAdamWTensorLR(void *p) {
   int64_t exp_avg_sqs_out_len;
   Tensor *max_exp_avg_sqs_out;
   int64_t max_exp_avg_sqs_out_len;
-  if (auto *e = _FusedAdamWTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
-      b.exp_avgs_len, b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len,
-      b.state_steps, b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps,
-      b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
-      &grads_out, &grads_out_len, &exp_avgs_out, &exp_avgs_out_len, &exp_avg_sqs_out,
-      &exp_avg_sqs_out_len, &max_exp_avg_sqs_out, &max_exp_avg_sqs_out_len)) return e;
+  if (auto *e = _FusedAdamWTensorLR(self.data(), self.size(), grads.data(), grads.size(),
+      exp_avgs.data(), exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(),
+      max_exp_avg_sqs.data(), max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(),
+      used(b.lr, "lr"), b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"), &self_out,
+      &self_out_len, &grads_out, &grads_out_len, &exp_avgs_out, &exp_avgs_out_len,
+      &exp_avg_sqs_out, &exp_avg_sqs_out_len, &max_exp_avg_sqs_out,
+      &max_exp_avg_sqs_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
   describe(b.exp_avgs_out, exp_avgs_out, exp_avgs_out_len);
@@ -4821,12 +5435,20 @@ const char *_FusedAdamWTensorLR_(const Tensor *self, int64_t self_len, const Ten
 }
 
 const char *thunk__FusedAdamWTensorLR_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; Word lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamWTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs, b.exp_avgs_len,
-      b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, b.state_steps,
-      b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0,
-      b.maximize != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  return _FusedAdamWTensorLR_(self.data(), self.size(), grads.data(), grads.size(),
+      exp_avgs.data(), exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(),
+      max_exp_avg_sqs.data(), max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(),
+      used(b.lr, "lr"), b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4843,12 +5465,22 @@ const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self_len, const T
 }
 
 const char *thunk__FusedAdamWTensorLROut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * exp_avgs; int64_t exp_avgs_len; const Tensor * exp_avg_sqs; int64_t exp_avg_sqs_len; const Tensor * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Tensor * state_steps; int64_t state_steps_len; Tensor lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * exp_avgs; int64_t exp_avgs_len; const Word * exp_avg_sqs; int64_t exp_avg_sqs_len; const Word * max_exp_avg_sqs; int64_t max_exp_avg_sqs_len; const Word * state_steps; int64_t state_steps_len; Word lr; double beta1; double beta2; double weight_decay; double eps; int64_t amsgrad; int64_t maximize; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedAdamWTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.exp_avgs,
-      b.exp_avgs_len, b.exp_avg_sqs, b.exp_avg_sqs_len, b.max_exp_avg_sqs, b.max_exp_avg_sqs_len,
-      b.state_steps, b.state_steps_len, b.lr, b.beta1, b.beta2, b.weight_decay, b.eps,
-      b.amsgrad != 0, b.maximize != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList exp_avgs(b.exp_avgs, b.exp_avgs_len, "exp_avgs");
+  const UsedList exp_avg_sqs(b.exp_avg_sqs, b.exp_avg_sqs_len, "exp_avg_sqs");
+  const UsedList max_exp_avg_sqs(b.max_exp_avg_sqs, b.max_exp_avg_sqs_len, "max_exp_avg_sqs");
+  const UsedList state_steps(b.state_steps, b.state_steps_len, "state_steps");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedAdamWTensorLROut(self.data(), self.size(), grads.data(), grads.size(),
+      exp_avgs.data(), exp_avgs.size(), exp_avg_sqs.data(), exp_avg_sqs.size(),
+      max_exp_avg_sqs.data(), max_exp_avg_sqs.size(), state_steps.data(), state_steps.size(),
+      used(b.lr, "lr"), b.beta1, b.beta2, b.weight_decay, b.eps, b.amsgrad != 0, b.maximize != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"), out_.data(),
+      out_.size());
 }
 
 const char *_FusedDropout(Tensor self, double p, Generator generator, Tensor *result0,
@@ -4873,11 +5505,15 @@ const char *FusedMovingAvgObsFakeQuant(Tensor self, Tensor observer_on, Tensor f
 }
 
 const char *thunk_FusedMovingAvgObsFakeQuant(void *p) {
-  struct B { void *scope; Tensor self; Tensor observer_on; Tensor fake_quant_on; Tensor running_min; Tensor running_max; Tensor scale; Tensor zero_point; double averaging_const; int64_t quant_min; int64_t quant_max; int64_t ch_axis; int64_t per_row_fake_quant; int64_t symmetric_quant; OutTensor result; };
+  struct B { void *scope; Word self; Word observer_on; Word fake_quant_on; Word running_min; Word running_max; Word scale; Word zero_point; double averaging_const; int64_t quant_min; int64_t quant_max; int64_t ch_axis; int64_t per_row_fake_quant; int64_t symmetric_quant; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = FusedMovingAvgObsFakeQuant(b.self, b.observer_on, b.fake_quant_on, b.running_min,
-      b.running_max, b.scale, b.zero_point, b.averaging_const, b.quant_min, b.quant_max, b.ch_axis,
-      b.per_row_fake_quant != 0, b.symmetric_quant != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.observer_on, b.fake_quant_on, b.running_min, b.running_max, b.scale,
+      b.zero_point);
+  if (auto *e = FusedMovingAvgObsFakeQuant(used(b.self, "self"), used(b.observer_on,
+      "observer_on"), used(b.fake_quant_on, "fake_quant_on"), used(b.running_min, "running_min"),
+      used(b.running_max, "running_max"), used(b.scale, "scale"), used(b.zero_point, "zero_point"),
+      b.averaging_const, b.quant_min, b.quant_max, b.ch_axis, b.per_row_fake_quant != 0,
+      b.symmetric_quant != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4936,19 +5572,24 @@ const char *_FusedSGD(const Tensor *self, int64_t self_len, const Tensor *grads,
 }
 
 const char *thunk__FusedSGD(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors momentum_buffer_list_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors momentum_buffer_list_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList momentum_buffer_list(b.momentum_buffer_list, b.momentum_buffer_list_len,
+      "momentum_buffer_list");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
   int64_t grads_out_len;
   Tensor *momentum_buffer_list_out;
   int64_t momentum_buffer_list_out_len;
-  if (auto *e = _FusedSGD(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
-      b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
-      b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
-      &grads_out, &grads_out_len, &momentum_buffer_list_out,
-      &momentum_buffer_list_out_len)) return e;
+  if (auto *e = _FusedSGD(self.data(), self.size(), grads.data(), grads.size(),
+      momentum_buffer_list.data(), momentum_buffer_list.size(), b.weight_decay, b.momentum, b.lr,
+      b.dampening, b.nesterov != 0, b.maximize != 0, b.is_first_step != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"), &self_out, &self_out_len, &grads_out,
+      &grads_out_len, &momentum_buffer_list_out, &momentum_buffer_list_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
   describe(b.momentum_buffer_list_out, momentum_buffer_list_out, momentum_buffer_list_out_len);
@@ -4969,11 +5610,17 @@ const char *_FusedSGD_(const Tensor *self, int64_t self_len, const Tensor *grads
 }
 
 const char *thunk__FusedSGD_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSGD_(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
-      b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
-      b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList momentum_buffer_list(b.momentum_buffer_list, b.momentum_buffer_list_len,
+      "momentum_buffer_list");
+  return _FusedSGD_(self.data(), self.size(), grads.data(), grads.size(),
+      momentum_buffer_list.data(), momentum_buffer_list.size(), b.weight_decay, b.momentum, b.lr,
+      b.dampening, b.nesterov != 0, b.maximize != 0, b.is_first_step != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedSGDOut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -4987,11 +5634,18 @@ const char *_FusedSGDOut(const Tensor *self, int64_t self_len, const Tensor *gra
 }
 
 const char *thunk__FusedSGDOut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; double lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSGDOut(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
-      b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
-      b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList momentum_buffer_list(b.momentum_buffer_list, b.momentum_buffer_list_len,
+      "momentum_buffer_list");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedSGDOut(self.data(), self.size(), grads.data(), grads.size(),
+      momentum_buffer_list.data(), momentum_buffer_list.size(), b.weight_decay, b.momentum, b.lr,
+      b.dampening, b.nesterov != 0, b.maximize != 0, b.is_first_step != 0, used_opt(b.grad_scale,
+      "grad_scale"), used_opt(b.found_inf, "found_inf"), out_.data(), out_.size());
 }
 
 const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -5006,18 +5660,24 @@ const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len, const Tensor
 }
 
 const char *thunk__FusedSGDTensorLR(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Tensor lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; OutTensors self_out; OutTensors grads_out; OutTensors momentum_buffer_list_out; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Word lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Word grad_scale; Word found_inf; OutTensors self_out; OutTensors grads_out; OutTensors momentum_buffer_list_out; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList momentum_buffer_list(b.momentum_buffer_list, b.momentum_buffer_list_len,
+      "momentum_buffer_list");
   Tensor *self_out;
   int64_t self_out_len;
   Tensor *grads_out;
   int64_t grads_out_len;
   Tensor *momentum_buffer_list_out;
   int64_t momentum_buffer_list_out_len;
-  if (auto *e = _FusedSGDTensorLR(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
-      b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
-      b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, &self_out, &self_out_len,
-      &grads_out, &grads_out_len, &momentum_buffer_list_out,
+  if (auto *e = _FusedSGDTensorLR(self.data(), self.size(), grads.data(), grads.size(),
+      momentum_buffer_list.data(), momentum_buffer_list.size(), b.weight_decay, b.momentum,
+      used(b.lr, "lr"), b.dampening, b.nesterov != 0, b.maximize != 0, b.is_first_step != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"), &self_out,
+      &self_out_len, &grads_out, &grads_out_len, &momentum_buffer_list_out,
       &momentum_buffer_list_out_len)) return e;
   describe(b.self_out, self_out, self_out_len);
   describe(b.grads_out, grads_out, grads_out_len);
@@ -5035,11 +5695,17 @@ const char *_FusedSGDTensorLR_(const Tensor *self, int64_t self_len, const Tenso
 }
 
 const char *thunk__FusedSGDTensorLR_(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Tensor lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Word lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Word grad_scale; Word found_inf; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSGDTensorLR_(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
-      b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
-      b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList momentum_buffer_list(b.momentum_buffer_list, b.momentum_buffer_list_len,
+      "momentum_buffer_list");
+  return _FusedSGDTensorLR_(self.data(), self.size(), grads.data(), grads.size(),
+      momentum_buffer_list.data(), momentum_buffer_list.size(), b.weight_decay, b.momentum,
+      used(b.lr, "lr"), b.dampening, b.nesterov != 0, b.maximize != 0, b.is_first_step != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"));
 }
 
 const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_len, const Tensor *grads,
@@ -5053,11 +5719,19 @@ const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_len, const Ten
 }
 
 const char *thunk__FusedSGDTensorLROut(void *p) {
-  struct B { void *scope; const Tensor * self; int64_t self_len; const Tensor * grads; int64_t grads_len; const Tensor * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Tensor lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Tensor grad_scale; Tensor found_inf; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * self; int64_t self_len; const Word * grads; int64_t grads_len; const Word * momentum_buffer_list; int64_t momentum_buffer_list_len; double weight_decay; double momentum; Word lr; double dampening; int64_t nesterov; int64_t maximize; int64_t is_first_step; Word grad_scale; Word found_inf; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return _FusedSGDTensorLROut(b.self, b.self_len, b.grads, b.grads_len, b.momentum_buffer_list,
-      b.momentum_buffer_list_len, b.weight_decay, b.momentum, b.lr, b.dampening, b.nesterov != 0,
-      b.maximize != 0, b.is_first_step != 0, b.grad_scale, b.found_inf, b.out_, b.out__len);
+  const Uses uses(b.lr, b.grad_scale, b.found_inf);
+  const UsedList self(b.self, b.self_len, "self");
+  const UsedList grads(b.grads, b.grads_len, "grads");
+  const UsedList momentum_buffer_list(b.momentum_buffer_list, b.momentum_buffer_list_len,
+      "momentum_buffer_list");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return _FusedSGDTensorLROut(self.data(), self.size(), grads.data(), grads.size(),
+      momentum_buffer_list.data(), momentum_buffer_list.size(), b.weight_decay, b.momentum,
+      used(b.lr, "lr"), b.dampening, b.nesterov != 0, b.maximize != 0, b.is_first_step != 0,
+      used_opt(b.grad_scale, "grad_scale"), used_opt(b.found_inf, "found_inf"), out_.data(),
+      out_.size());
 }
 
 const char *_FwPrimal(Tensor self, int64_t level, Tensor *result) {
@@ -5081,9 +5755,11 @@ const char *Gather(Tensor self, int64_t dim, Tensor index, bool sparse_grad, Ten
 }
 
 const char *thunk_Gather(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; int64_t sparse_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; int64_t sparse_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Gather(b.self, b.dim, b.index, b.sparse_grad != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index);
+  if (auto *e = Gather(used(b.self, "self"), b.dim, used(b.index, "index"), b.sparse_grad != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5095,10 +5771,11 @@ const char *GatherBackward(Tensor grad, Tensor self, int64_t dim, Tensor index, 
 }
 
 const char *thunk_GatherBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor self; int64_t dim; Tensor index; int64_t sparse_grad; OutTensor result; };
+  struct B { void *scope; Word grad; Word self; int64_t dim; Word index; int64_t sparse_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GatherBackward(b.grad, b.self, b.dim, b.index, b.sparse_grad != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad, b.self, b.index);
+  if (auto *e = GatherBackward(used(b.grad, "grad"), used(b.self, "self"), b.dim, used(b.index,
+      "index"), b.sparse_grad != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5109,9 +5786,11 @@ const char *GatherOut(Tensor self, int64_t dim, Tensor index, bool sparse_grad, 
 }
 
 const char *thunk_GatherOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; int64_t sparse_grad; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; int64_t sparse_grad; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GatherOut(b.self, b.dim, b.index, b.sparse_grad != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.out_);
+  return GatherOut(used(b.self, "self"), b.dim, used(b.index, "index"), b.sparse_grad != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *_GatherSparseBackward(Tensor self, int64_t dim, Tensor index, Tensor grad,
@@ -5126,9 +5805,10 @@ const char *GCD(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_GCD(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GCD(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = GCD(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5140,9 +5820,10 @@ const char *GCD_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_GCD_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return GCD_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return GCD_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *GCDOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -5150,9 +5831,10 @@ const char *GCDOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_GCDOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GCDOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return GCDOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Ge(Tensor self, Tensor other, Tensor *result) {
@@ -5161,9 +5843,10 @@ const char *Ge(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Ge(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Ge(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Ge(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5175,9 +5858,10 @@ const char *Ge_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Ge_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Ge_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Ge_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *GELU(Tensor self, const char *approximate, Tensor *result) {
@@ -5186,9 +5870,10 @@ const char *GELU(Tensor self, const char *approximate, Tensor *result) {
 }
 
 const char *thunk_GELU(void *p) {
-  struct B { void *scope; Tensor self; const char * approximate; OutTensor result; };
+  struct B { void *scope; Word self; const char * approximate; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GELU(b.self, b.approximate, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GELU(used(b.self, "self"), b.approximate, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5200,9 +5885,10 @@ const char *GELU_(Tensor self, const char *approximate, Tensor *result) {
 }
 
 const char *thunk_GELU_(void *p) {
-  struct B { void *scope; Tensor self; const char * approximate; };
+  struct B { void *scope; Word self; const char * approximate; };
   auto &b = *static_cast<B *>(p);
-  return GELU_(b.self, b.approximate, nullptr);
+  const Uses uses(b.self);
+  return GELU_(used(b.self, "self"), b.approximate, nullptr);
 }
 
 const char *GELUBackward(Tensor grad_output, Tensor self, const char *approximate, Tensor *result) {
@@ -5210,9 +5896,11 @@ const char *GELUBackward(Tensor grad_output, Tensor self, const char *approximat
 }
 
 const char *thunk_GELUBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const char * approximate; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const char * approximate; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GELUBackward(b.grad_output, b.self, b.approximate, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = GELUBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.approximate, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5223,9 +5911,11 @@ const char *GELUBackwardGradInput(Tensor grad_output, Tensor self, const char *a
 }
 
 const char *thunk_GELUBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const char * approximate; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const char * approximate; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return GELUBackwardGradInput(b.grad_output, b.self, b.approximate, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return GELUBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.approximate, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *GELUOut(Tensor self, const char *approximate, Tensor out_, Tensor *result) {
@@ -5235,9 +5925,10 @@ const char *GELUOut(Tensor self, const char *approximate, Tensor out_, Tensor *r
 }
 
 const char *thunk_GELUOut(void *p) {
-  struct B { void *scope; Tensor self; const char * approximate; Tensor out_; };
+  struct B { void *scope; Word self; const char * approximate; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GELUOut(b.self, b.approximate, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GELUOut(used(b.self, "self"), b.approximate, used(b.out_, "out_"), nullptr);
 }
 
 const char *Geometric(Tensor self, double p, Generator generator, Tensor *result) {
@@ -5246,9 +5937,10 @@ const char *Geometric(Tensor self, double p, Generator generator, Tensor *result
 }
 
 const char *thunk_Geometric(void *p) {
-  struct B { void *scope; Tensor self; double p; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double p; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Geometric(b.self, b.p, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Geometric(used(b.self, "self"), b.p, b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5260,9 +5952,10 @@ const char *Geometric_(Tensor self, double p, Generator generator, Tensor *resul
 }
 
 const char *thunk_Geometric_(void *p) {
-  struct B { void *scope; Tensor self; double p; Generator generator; };
+  struct B { void *scope; Word self; double p; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Geometric_(b.self, b.p, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Geometric_(used(b.self, "self"), b.p, b.generator, nullptr);
 }
 
 const char *GeometricOut(Tensor self, double p, Generator generator, Tensor out_, Tensor *result) {
@@ -5272,9 +5965,10 @@ const char *GeometricOut(Tensor self, double p, Generator generator, Tensor out_
 }
 
 const char *thunk_GeometricOut(void *p) {
-  struct B { void *scope; Tensor self; double p; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double p; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GeometricOut(b.self, b.p, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GeometricOut(used(b.self, "self"), b.p, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *GeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -5282,9 +5976,10 @@ const char *GeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_GeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GeOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return GeOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *GEQRF(Tensor self, Tensor *a, Tensor *tau) {
@@ -5292,9 +5987,10 @@ const char *GEQRF(Tensor self, Tensor *a, Tensor *tau) {
 }
 
 const char *thunk_GEQRF(void *p) {
-  struct B { void *scope; Tensor self; OutTensor a; OutTensor tau; };
+  struct B { void *scope; Word self; OutTensor a; OutTensor tau; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GEQRF(b.self, &b.a.handle, &b.tau.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GEQRF(used(b.self, "self"), &b.a.handle, &b.tau.handle)) return e;
   describe(b.a);
   describe(b.tau);
   return nullptr;
@@ -5308,9 +6004,10 @@ const char *GEQRFA(Tensor self, Tensor a, Tensor tau, Tensor *a_result, Tensor *
 }
 
 const char *thunk_GEQRFA(void *p) {
-  struct B { void *scope; Tensor self; Tensor a; Tensor tau; };
+  struct B { void *scope; Word self; Word a; Word tau; };
   auto &b = *static_cast<B *>(p);
-  return GEQRFA(b.self, b.a, b.tau, nullptr, nullptr);
+  const Uses uses(b.self, b.a, b.tau);
+  return GEQRFA(used(b.self, "self"), used(b.a, "a"), used(b.tau, "tau"), nullptr, nullptr);
 }
 
 const char *Ger(Tensor self, Tensor vec2, Tensor *result) {
@@ -5318,9 +6015,10 @@ const char *Ger(Tensor self, Tensor vec2, Tensor *result) {
 }
 
 const char *thunk_Ger(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec2; OutTensor result; };
+  struct B { void *scope; Word self; Word vec2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Ger(b.self, b.vec2, &b.result.handle)) return e;
+  const Uses uses(b.self, b.vec2);
+  if (auto *e = Ger(used(b.self, "self"), used(b.vec2, "vec2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5331,9 +6029,10 @@ const char *GerOut(Tensor self, Tensor vec2, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_GerOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec2; Tensor out_; };
+  struct B { void *scope; Word self; Word vec2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GerOut(b.self, b.vec2, b.out_, nullptr);
+  const Uses uses(b.self, b.vec2, b.out_);
+  return GerOut(used(b.self, "self"), used(b.vec2, "vec2"), used(b.out_, "out_"), nullptr);
 }
 
 const char *GeScalar(Tensor self, Scalar other, Tensor *result) {
@@ -5342,9 +6041,10 @@ const char *GeScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GeScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GeScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GeScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5356,9 +6056,10 @@ const char *GeScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GeScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return GeScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return GeScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *GeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -5368,9 +6069,10 @@ const char *GeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_GeScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GeScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GeScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *GetDevice(Tensor self, int64_t *result) {
@@ -5378,10 +6080,11 @@ const char *GetDevice(Tensor self, int64_t *result) {
 }
 
 const char *thunk_GetDevice(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = GetDevice(b.self, &result)) return e;
+  if (auto *e = GetDevice(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -5392,9 +6095,10 @@ const char *GLU(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_GLU(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GLU(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GLU(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5404,9 +6108,11 @@ const char *GLUBackward(Tensor grad_output, Tensor self, int64_t dim, Tensor *re
 }
 
 const char *thunk_GLUBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GLUBackward(b.grad_output, b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = GLUBackward(used(b.grad_output, "grad_output"), used(b.self, "self"), b.dim,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5417,9 +6123,11 @@ const char *GLUBackwardGradInput(Tensor grad_output, Tensor self, int64_t dim, T
 }
 
 const char *thunk_GLUBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; int64_t dim; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; int64_t dim; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return GLUBackwardGradInput(b.grad_output, b.self, b.dim, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return GLUBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"), b.dim,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *GLUBackwardJVP(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx,
@@ -5428,10 +6136,11 @@ const char *GLUBackwardJVP(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgra
 }
 
 const char *thunk_GLUBackwardJVP(void *p) {
-  struct B { void *scope; Tensor grad_x; Tensor grad_glu; Tensor x; Tensor dgrad_glu; Tensor dx; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word grad_x; Word grad_glu; Word x; Word dgrad_glu; Word dx; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GLUBackwardJVP(b.grad_x, b.grad_glu, b.x, b.dgrad_glu, b.dx, b.dim,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_x, b.grad_glu, b.x, b.dgrad_glu, b.dx);
+  if (auto *e = GLUBackwardJVP(used(b.grad_x, "grad_x"), used(b.grad_glu, "grad_glu"), used(b.x,
+      "x"), used(b.dgrad_glu, "dgrad_glu"), used(b.dx, "dx"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5442,9 +6151,11 @@ const char *GLUBackwardJVPOut(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor d
 }
 
 const char *thunk_GLUBackwardJVPOut(void *p) {
-  struct B { void *scope; Tensor grad_x; Tensor grad_glu; Tensor x; Tensor dgrad_glu; Tensor dx; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word grad_x; Word grad_glu; Word x; Word dgrad_glu; Word dx; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GLUBackwardJVPOut(b.grad_x, b.grad_glu, b.x, b.dgrad_glu, b.dx, b.dim, b.out_, nullptr);
+  const Uses uses(b.grad_x, b.grad_glu, b.x, b.dgrad_glu, b.dx, b.out_);
+  return GLUBackwardJVPOut(used(b.grad_x, "grad_x"), used(b.grad_glu, "grad_glu"), used(b.x, "x"),
+      used(b.dgrad_glu, "dgrad_glu"), used(b.dx, "dx"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *GLUJVP(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor *result) {
@@ -5452,9 +6163,11 @@ const char *GLUJVP(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor *result)
 }
 
 const char *thunk_GLUJVP(void *p) {
-  struct B { void *scope; Tensor glu; Tensor x; Tensor dx; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word glu; Word x; Word dx; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GLUJVP(b.glu, b.x, b.dx, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.glu, b.x, b.dx);
+  if (auto *e = GLUJVP(used(b.glu, "glu"), used(b.x, "x"), used(b.dx, "dx"), b.dim,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5464,9 +6177,11 @@ const char *GLUJVPOut(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor out_,
 }
 
 const char *thunk_GLUJVPOut(void *p) {
-  struct B { void *scope; Tensor glu; Tensor x; Tensor dx; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word glu; Word x; Word dx; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GLUJVPOut(b.glu, b.x, b.dx, b.dim, b.out_, nullptr);
+  const Uses uses(b.glu, b.x, b.dx, b.out_);
+  return GLUJVPOut(used(b.glu, "glu"), used(b.x, "x"), used(b.dx, "dx"), b.dim, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *GLUOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
@@ -5476,9 +6191,10 @@ const char *GLUOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_GLUOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GLUOut(b.self, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GLUOut(used(b.self, "self"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *Gradient(Tensor self, const Scalar *spacing, const int64_t *dim, int64_t edge_order,
@@ -5488,12 +6204,13 @@ const char *Gradient(Tensor self, const Scalar *spacing, const int64_t *dim, int
 }
 
 const char *thunk_Gradient(void *p) {
-  struct B { void *scope; Tensor self; Scalar spacing; const int64_t * dim; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; Scalar spacing; const int64_t * dim; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Gradient(b.self, b.spacing.kind == ScalarNone ? nullptr : &b.spacing, b.dim,
-      b.edge_order, &result, &result_len)) return e;
+  if (auto *e = Gradient(used(b.self, "self"), b.spacing.kind == ScalarNone ? nullptr : &b.spacing,
+      b.dim, b.edge_order, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -5505,11 +6222,12 @@ const char *GradientArray(Tensor self, const int64_t *dim, int64_t dim_len, int6
 }
 
 const char *thunk_GradientArray(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = GradientArray(b.self, b.dim, b.dim_len, b.edge_order, &result,
+  if (auto *e = GradientArray(used(b.self, "self"), b.dim, b.dim_len, b.edge_order, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -5522,12 +6240,13 @@ const char *GradientScalarArray(Tensor self, Scalar spacing, const int64_t *dim,
 }
 
 const char *thunk_GradientScalarArray(void *p) {
-  struct B { void *scope; Tensor self; Scalar spacing; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; Scalar spacing; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = GradientScalarArray(b.self, b.spacing, b.dim, b.dim_len, b.edge_order, &result,
-      &result_len)) return e;
+  if (auto *e = GradientScalarArray(used(b.self, "self"), b.spacing, b.dim, b.dim_len,
+      b.edge_order, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -5539,12 +6258,13 @@ const char *GradientScalarrayarray(Tensor self, const Scalar *spacing, int64_t s
 }
 
 const char *thunk_GradientScalarrayarray(void *p) {
-  struct B { void *scope; Tensor self; const Scalar * spacing; int64_t spacing_len; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; const Scalar * spacing; int64_t spacing_len; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = GradientScalarrayarray(b.self, b.spacing, b.spacing_len, b.dim, b.dim_len,
-      b.edge_order, &result, &result_len)) return e;
+  if (auto *e = GradientScalarrayarray(used(b.self, "self"), b.spacing, b.spacing_len, b.dim,
+      b.dim_len, b.edge_order, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -5556,12 +6276,13 @@ const char *GradientScalarrayint(Tensor self, const Scalar *spacing, int64_t spa
 }
 
 const char *thunk_GradientScalarrayint(void *p) {
-  struct B { void *scope; Tensor self; const Scalar * spacing; int64_t spacing_len; const int64_t * dim; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; const Scalar * spacing; int64_t spacing_len; const int64_t * dim; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = GradientScalarrayint(b.self, b.spacing, b.spacing_len, b.dim, b.edge_order,
-      &result, &result_len)) return e;
+  if (auto *e = GradientScalarrayint(used(b.self, "self"), b.spacing, b.spacing_len, b.dim,
+      b.edge_order, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -5573,12 +6294,14 @@ const char *GradientTensorArray(Tensor self, const Tensor *spacing, int64_t spac
 }
 
 const char *thunk_GradientTensorArray(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * spacing; int64_t spacing_len; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; const Word * spacing; int64_t spacing_len; const int64_t * dim; int64_t dim_len; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  const UsedList spacing(b.spacing, b.spacing_len, "spacing");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = GradientTensorArray(b.self, b.spacing, b.spacing_len, b.dim, b.dim_len,
-      b.edge_order, &result, &result_len)) return e;
+  if (auto *e = GradientTensorArray(used(b.self, "self"), spacing.data(), spacing.size(), b.dim,
+      b.dim_len, b.edge_order, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -5590,12 +6313,14 @@ const char *GradientTensorArrayInt(Tensor self, const Tensor *spacing, int64_t s
 }
 
 const char *thunk_GradientTensorArrayInt(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * spacing; int64_t spacing_len; const int64_t * dim; int64_t edge_order; OutTensors result; };
+  struct B { void *scope; Word self; const Word * spacing; int64_t spacing_len; const int64_t * dim; int64_t edge_order; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  const UsedList spacing(b.spacing, b.spacing_len, "spacing");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = GradientTensorArrayInt(b.self, b.spacing, b.spacing_len, b.dim, b.edge_order,
-      &result, &result_len)) return e;
+  if (auto *e = GradientTensorArrayInt(used(b.self, "self"), spacing.data(), spacing.size(), b.dim,
+      b.edge_order, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -5606,9 +6331,10 @@ const char *Greater(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Greater(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Greater(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Greater(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5619,9 +6345,10 @@ const char *Greater_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Greater_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Greater_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Greater_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *GreaterEqual(Tensor self, Tensor other, Tensor *result) {
@@ -5630,9 +6357,11 @@ const char *GreaterEqual(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_GreaterEqual(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GreaterEqual(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = GreaterEqual(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5643,9 +6372,10 @@ const char *GreaterEqual_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_GreaterEqual_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return GreaterEqual_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return GreaterEqual_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *GreaterEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -5654,9 +6384,11 @@ const char *GreaterEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *resu
 }
 
 const char *thunk_GreaterEqualOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GreaterEqualOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return GreaterEqualOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *GreaterEqualScalar(Tensor self, Scalar other, Tensor *result) {
@@ -5665,9 +6397,10 @@ const char *GreaterEqualScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GreaterEqualScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GreaterEqualScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GreaterEqualScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5678,9 +6411,10 @@ const char *GreaterEqualScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GreaterEqualScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return GreaterEqualScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return GreaterEqualScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *GreaterEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -5689,9 +6423,10 @@ const char *GreaterEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor
 }
 
 const char *thunk_GreaterEqualScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GreaterEqualScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GreaterEqualScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *GreaterOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -5700,9 +6435,10 @@ const char *GreaterOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_GreaterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GreaterOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return GreaterOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *GreaterScalar(Tensor self, Scalar other, Tensor *result) {
@@ -5710,9 +6446,10 @@ const char *GreaterScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GreaterScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GreaterScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GreaterScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5723,9 +6460,10 @@ const char *GreaterScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GreaterScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return GreaterScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return GreaterScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *GreaterScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -5734,9 +6472,10 @@ const char *GreaterScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *res
 }
 
 const char *thunk_GreaterScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GreaterScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GreaterScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *GridSampler(Tensor input, Tensor grid, int64_t interpolation_mode,
@@ -5746,10 +6485,11 @@ const char *GridSampler(Tensor input, Tensor grid, int64_t interpolation_mode,
 }
 
 const char *thunk_GridSampler(void *p) {
-  struct B { void *scope; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; OutTensor result; };
+  struct B { void *scope; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GridSampler(b.input, b.grid, b.interpolation_mode, b.padding_mode,
-      b.align_corners != 0, &b.result.handle)) return e;
+  const Uses uses(b.input, b.grid);
+  if (auto *e = GridSampler(used(b.input, "input"), used(b.grid, "grid"), b.interpolation_mode,
+      b.padding_mode, b.align_corners != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -5762,10 +6502,11 @@ const char *GridSampler2d(Tensor input, Tensor grid, int64_t interpolation_mode,
 }
 
 const char *thunk_GridSampler2d(void *p) {
-  struct B { void *scope; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; OutTensor result; };
+  struct B { void *scope; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GridSampler2d(b.input, b.grid, b.interpolation_mode, b.padding_mode,
-      b.align_corners != 0, &b.result.handle)) return e;
+  const Uses uses(b.input, b.grid);
+  if (auto *e = GridSampler2d(used(b.input, "input"), used(b.grid, "grid"), b.interpolation_mode,
+      b.padding_mode, b.align_corners != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }

@@ -189,11 +189,12 @@ const char *GridSampler2dBackward(Tensor grad_output, Tensor input, Tensor grid,
 }
 
 const char *thunk_GridSampler2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word grad_output; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GridSampler2dBackward(b.grad_output, b.input, b.grid, b.interpolation_mode,
-      b.padding_mode, b.align_corners != 0, b.output_mask, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.grad_output, b.input, b.grid);
+  if (auto *e = GridSampler2dBackward(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.grid, "grid"), b.interpolation_mode, b.padding_mode, b.align_corners != 0,
+      b.output_mask, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -206,10 +207,12 @@ const char *GridSampler2dBackwardOut(Tensor grad_output, Tensor input, Tensor gr
 }
 
 const char *thunk_GridSampler2dBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word grad_output; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return GridSampler2dBackwardOut(b.grad_output, b.input, b.grid, b.interpolation_mode,
-      b.padding_mode, b.align_corners != 0, b.output_mask, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.grad_output, b.input, b.grid, b.out0, b.out1);
+  return GridSampler2dBackwardOut(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.grid, "grid"), b.interpolation_mode, b.padding_mode, b.align_corners != 0,
+      b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *_GridSampler2dCPUFallback(Tensor input, Tensor grid, int64_t interpolation_mode,
@@ -236,10 +239,11 @@ const char *GridSampler2dOut(Tensor input, Tensor grid, int64_t interpolation_mo
 }
 
 const char *thunk_GridSampler2dOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; Tensor out_; };
+  struct B { void *scope; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GridSampler2dOut(b.input, b.grid, b.interpolation_mode, b.padding_mode,
-      b.align_corners != 0, b.out_, nullptr);
+  const Uses uses(b.input, b.grid, b.out_);
+  return GridSampler2dOut(used(b.input, "input"), used(b.grid, "grid"), b.interpolation_mode,
+      b.padding_mode, b.align_corners != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *GridSampler3d(Tensor input, Tensor grid, int64_t interpolation_mode,
@@ -250,10 +254,11 @@ const char *GridSampler3d(Tensor input, Tensor grid, int64_t interpolation_mode,
 }
 
 const char *thunk_GridSampler3d(void *p) {
-  struct B { void *scope; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; OutTensor result; };
+  struct B { void *scope; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GridSampler3d(b.input, b.grid, b.interpolation_mode, b.padding_mode,
-      b.align_corners != 0, &b.result.handle)) return e;
+  const Uses uses(b.input, b.grid);
+  if (auto *e = GridSampler3d(used(b.input, "input"), used(b.grid, "grid"), b.interpolation_mode,
+      b.padding_mode, b.align_corners != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -265,11 +270,12 @@ const char *GridSampler3dBackward(Tensor grad_output, Tensor input, Tensor grid,
 }
 
 const char *thunk_GridSampler3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word grad_output; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GridSampler3dBackward(b.grad_output, b.input, b.grid, b.interpolation_mode,
-      b.padding_mode, b.align_corners != 0, b.output_mask, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.grad_output, b.input, b.grid);
+  if (auto *e = GridSampler3dBackward(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.grid, "grid"), b.interpolation_mode, b.padding_mode, b.align_corners != 0,
+      b.output_mask, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -282,10 +288,12 @@ const char *GridSampler3dBackwardOut(Tensor grad_output, Tensor input, Tensor gr
 }
 
 const char *thunk_GridSampler3dBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word grad_output; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; const bool * output_mask; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return GridSampler3dBackwardOut(b.grad_output, b.input, b.grid, b.interpolation_mode,
-      b.padding_mode, b.align_corners != 0, b.output_mask, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.grad_output, b.input, b.grid, b.out0, b.out1);
+  return GridSampler3dBackwardOut(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.grid, "grid"), b.interpolation_mode, b.padding_mode, b.align_corners != 0,
+      b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *GridSampler3dOut(Tensor input, Tensor grid, int64_t interpolation_mode,
@@ -294,10 +302,11 @@ const char *GridSampler3dOut(Tensor input, Tensor grid, int64_t interpolation_mo
 }
 
 const char *thunk_GridSampler3dOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; Tensor out_; };
+  struct B { void *scope; Word input; Word grid; int64_t interpolation_mode; int64_t padding_mode; int64_t align_corners; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GridSampler3dOut(b.input, b.grid, b.interpolation_mode, b.padding_mode,
-      b.align_corners != 0, b.out_, nullptr);
+  const Uses uses(b.input, b.grid, b.out_);
+  return GridSampler3dOut(used(b.input, "input"), used(b.grid, "grid"), b.interpolation_mode,
+      b.padding_mode, b.align_corners != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *_GroupedMM(Tensor self, Tensor mat2, Tensor offs, Tensor bias,
@@ -312,10 +321,11 @@ const char *GroupNorm(Tensor input, int64_t num_groups, Tensor weight, Tensor bi
 }
 
 const char *thunk_GroupNorm(void *p) {
-  struct B { void *scope; Tensor input; int64_t num_groups; Tensor weight; Tensor bias; double eps; int64_t cudnn_enabled; OutTensor result; };
+  struct B { void *scope; Word input; int64_t num_groups; Word weight; Word bias; double eps; int64_t cudnn_enabled; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GroupNorm(b.input, b.num_groups, b.weight, b.bias, b.eps, b.cudnn_enabled != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = GroupNorm(used(b.input, "input"), b.num_groups, used_opt(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.eps, b.cudnn_enabled != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -330,11 +340,13 @@ const char *GRU(Tensor input, Tensor hx, const Tensor *params, int64_t params_le
 }
 
 const char *thunk_GRU(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; Word hx; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GRU(b.input, b.hx, b.params, b.params_len, b.has_biases != 0, b.num_layers,
-      b.dropout, b.train != 0, b.bidirectional != 0, b.batch_first != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.input, b.hx);
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = GRU(used(b.input, "input"), used(b.hx, "hx"), params.data(), params.size(),
+      b.has_biases != 0, b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0,
+      b.batch_first != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -347,9 +359,12 @@ const char *GRUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_
 }
 
 const char *thunk_GRUCell(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; OutTensor result; };
+  struct B { void *scope; Word input; Word hx; Word w_ih; Word w_hh; Word b_ih; Word b_hh; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GRUCell(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, &b.result.handle)) return e;
+  const Uses uses(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh);
+  if (auto *e = GRUCell(used(b.input, "input"), used(b.hx, "hx"), used(b.w_ih, "w_ih"),
+      used(b.w_hh, "w_hh"), used_opt(b.b_ih, "b_ih"), used_opt(b.b_hh, "b_hh"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -364,11 +379,13 @@ const char *GRUData(Tensor data, Tensor batch_sizes, Tensor hx, const Tensor *pa
 }
 
 const char *thunk_GRUData(void *p) {
-  struct B { void *scope; Tensor data; Tensor batch_sizes; Tensor hx; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word data; Word batch_sizes; Word hx; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GRUData(b.data, b.batch_sizes, b.hx, b.params, b.params_len, b.has_biases != 0,
-      b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.data, b.batch_sizes, b.hx);
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = GRUData(used(b.data, "data"), used(b.batch_sizes, "batch_sizes"), used(b.hx, "hx"),
+      params.data(), params.size(), b.has_biases != 0, b.num_layers, b.dropout, b.train != 0,
+      b.bidirectional != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -380,9 +397,10 @@ const char *Gt(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Gt(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Gt(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Gt(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -394,9 +412,10 @@ const char *Gt_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Gt_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Gt_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Gt_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *GtOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -404,9 +423,10 @@ const char *GtOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_GtOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GtOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return GtOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *GtScalar(Tensor self, Scalar other, Tensor *result) {
@@ -415,9 +435,10 @@ const char *GtScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GtScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = GtScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = GtScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -429,9 +450,10 @@ const char *GtScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_GtScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return GtScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return GtScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *GtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -441,9 +463,10 @@ const char *GtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_GtScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return GtScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return GtScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *HammingWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
@@ -471,9 +494,10 @@ const char *HammingWindowOut(int64_t window_length, Tensor out_, Tensor *result)
 }
 
 const char *thunk_HammingWindowOut(void *p) {
-  struct B { void *scope; int64_t window_length; Tensor out_; };
+  struct B { void *scope; int64_t window_length; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HammingWindowOut(b.window_length, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return HammingWindowOut(b.window_length, used(b.out_, "out_"), nullptr);
 }
 
 const char *HammingWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
@@ -541,10 +565,11 @@ const char *HammingWindowPeriodicAlphaBetaOut(int64_t window_length, bool period
 }
 
 const char *thunk_HammingWindowPeriodicAlphaBetaOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; double alpha; double beta; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; double alpha; double beta; Word out_; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.out_);
   return HammingWindowPeriodicAlphaBetaOut(b.window_length, b.periodic != 0, b.alpha, b.beta,
-      b.out_, nullptr);
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *HammingWindowPeriodicAlphaOut(int64_t window_length, bool periodic, double alpha,
@@ -556,9 +581,11 @@ const char *HammingWindowPeriodicAlphaOut(int64_t window_length, bool periodic, 
 }
 
 const char *thunk_HammingWindowPeriodicAlphaOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; double alpha; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; double alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HammingWindowPeriodicAlphaOut(b.window_length, b.periodic != 0, b.alpha, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return HammingWindowPeriodicAlphaOut(b.window_length, b.periodic != 0, b.alpha, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *HammingWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
@@ -570,9 +597,10 @@ const char *HammingWindowPeriodicOut(int64_t window_length, bool periodic, Tenso
 }
 
 const char *thunk_HammingWindowPeriodicOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HammingWindowPeriodicOut(b.window_length, b.periodic != 0, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return HammingWindowPeriodicOut(b.window_length, b.periodic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *HannWindow(int64_t window_length, const ScalarType *dtype_, const Layout *layout_,
@@ -600,9 +628,10 @@ const char *HannWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_HannWindowOut(void *p) {
-  struct B { void *scope; int64_t window_length; Tensor out_; };
+  struct B { void *scope; int64_t window_length; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HannWindowOut(b.window_length, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return HannWindowOut(b.window_length, used(b.out_, "out_"), nullptr);
 }
 
 const char *HannWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
@@ -631,9 +660,10 @@ const char *HannWindowPeriodicOut(int64_t window_length, bool periodic, Tensor o
 }
 
 const char *thunk_HannWindowPeriodicOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HannWindowPeriodicOut(b.window_length, b.periodic != 0, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return HannWindowPeriodicOut(b.window_length, b.periodic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *Hardshrink(Tensor self, Scalar lambd, Tensor *result) {
@@ -642,9 +672,10 @@ const char *Hardshrink(Tensor self, Scalar lambd, Tensor *result) {
 }
 
 const char *thunk_Hardshrink(void *p) {
-  struct B { void *scope; Tensor self; Scalar lambd; OutTensor result; };
+  struct B { void *scope; Word self; Scalar lambd; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Hardshrink(b.self, b.lambd, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Hardshrink(used(b.self, "self"), b.lambd, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -656,9 +687,11 @@ const char *HardshrinkBackward(Tensor grad_out, Tensor self, Scalar lambd, Tenso
 }
 
 const char *thunk_HardshrinkBackward(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor self; Scalar lambd; OutTensor result; };
+  struct B { void *scope; Word grad_out; Word self; Scalar lambd; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HardshrinkBackward(b.grad_out, b.self, b.lambd, &b.result.handle)) return e;
+  const Uses uses(b.grad_out, b.self);
+  if (auto *e = HardshrinkBackward(used(b.grad_out, "grad_out"), used(b.self, "self"), b.lambd,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -669,9 +702,11 @@ const char *HardshrinkBackwardGradInput(Tensor grad_out, Tensor self, Scalar lam
 }
 
 const char *thunk_HardshrinkBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor self; Scalar lambd; Tensor grad_input; };
+  struct B { void *scope; Word grad_out; Word self; Scalar lambd; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return HardshrinkBackwardGradInput(b.grad_out, b.self, b.lambd, b.grad_input, nullptr);
+  const Uses uses(b.grad_out, b.self, b.grad_input);
+  return HardshrinkBackwardGradInput(used(b.grad_out, "grad_out"), used(b.self, "self"), b.lambd,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *HardshrinkOut(Tensor self, Scalar lambd, Tensor out_, Tensor *result) {
@@ -681,9 +716,10 @@ const char *HardshrinkOut(Tensor self, Scalar lambd, Tensor out_, Tensor *result
 }
 
 const char *thunk_HardshrinkOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar lambd; Tensor out_; };
+  struct B { void *scope; Word self; Scalar lambd; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HardshrinkOut(b.self, b.lambd, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return HardshrinkOut(used(b.self, "self"), b.lambd, used(b.out_, "out_"), nullptr);
 }
 
 const char *Hardsigmoid(Tensor self, Tensor *result) {
@@ -692,9 +728,10 @@ const char *Hardsigmoid(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Hardsigmoid(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Hardsigmoid(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Hardsigmoid(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -706,9 +743,10 @@ const char *Hardsigmoid_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Hardsigmoid_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Hardsigmoid_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Hardsigmoid_(used(b.self, "self"), nullptr);
 }
 
 const char *HardsigmoidBackward(Tensor grad_output, Tensor self, Tensor *result) {
@@ -716,9 +754,11 @@ const char *HardsigmoidBackward(Tensor grad_output, Tensor self, Tensor *result)
 }
 
 const char *thunk_HardsigmoidBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HardsigmoidBackward(b.grad_output, b.self, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = HardsigmoidBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -729,9 +769,11 @@ const char *HardsigmoidBackwardGradInput(Tensor grad_output, Tensor self, Tensor
 }
 
 const char *thunk_HardsigmoidBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return HardsigmoidBackwardGradInput(b.grad_output, b.self, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return HardsigmoidBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *HardsigmoidOut(Tensor self, Tensor out_, Tensor *result) {
@@ -741,9 +783,10 @@ const char *HardsigmoidOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_HardsigmoidOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HardsigmoidOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return HardsigmoidOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Hardswish(Tensor self, Tensor *result) {
@@ -752,9 +795,10 @@ const char *Hardswish(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Hardswish(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Hardswish(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Hardswish(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -766,9 +810,10 @@ const char *Hardswish_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Hardswish_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Hardswish_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Hardswish_(used(b.self, "self"), nullptr);
 }
 
 const char *HardswishBackward(Tensor grad_output, Tensor self, Tensor *result) {
@@ -776,9 +821,11 @@ const char *HardswishBackward(Tensor grad_output, Tensor self, Tensor *result) {
 }
 
 const char *thunk_HardswishBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HardswishBackward(b.grad_output, b.self, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = HardswishBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -788,9 +835,11 @@ const char *HardswishBackwardOut(Tensor grad_output, Tensor self, Tensor out_, T
 }
 
 const char *thunk_HardswishBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HardswishBackwardOut(b.grad_output, b.self, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.self, b.out_);
+  return HardswishBackwardOut(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *HardswishOut(Tensor self, Tensor out_, Tensor *result) {
@@ -800,9 +849,10 @@ const char *HardswishOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_HardswishOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HardswishOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return HardswishOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Hardtanh(Tensor self, Scalar min_val, Scalar max_val, Tensor *result) {
@@ -811,9 +861,10 @@ const char *Hardtanh(Tensor self, Scalar min_val, Scalar max_val, Tensor *result
 }
 
 const char *thunk_Hardtanh(void *p) {
-  struct B { void *scope; Tensor self; Scalar min_val; Scalar max_val; OutTensor result; };
+  struct B { void *scope; Word self; Scalar min_val; Scalar max_val; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Hardtanh(b.self, b.min_val, b.max_val, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Hardtanh(used(b.self, "self"), b.min_val, b.max_val, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -825,9 +876,10 @@ const char *Hardtanh_(Tensor self, Scalar min_val, Scalar max_val, Tensor *resul
 }
 
 const char *thunk_Hardtanh_(void *p) {
-  struct B { void *scope; Tensor self; Scalar min_val; Scalar max_val; };
+  struct B { void *scope; Word self; Scalar min_val; Scalar max_val; };
   auto &b = *static_cast<B *>(p);
-  return Hardtanh_(b.self, b.min_val, b.max_val, nullptr);
+  const Uses uses(b.self);
+  return Hardtanh_(used(b.self, "self"), b.min_val, b.max_val, nullptr);
 }
 
 const char *HardtanhBackward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val,
@@ -836,10 +888,11 @@ const char *HardtanhBackward(Tensor grad_output, Tensor self, Scalar min_val, Sc
 }
 
 const char *thunk_HardtanhBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar min_val; Scalar max_val; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Scalar min_val; Scalar max_val; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HardtanhBackward(b.grad_output, b.self, b.min_val, b.max_val,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = HardtanhBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.min_val, b.max_val, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -850,10 +903,11 @@ const char *HardtanhBackwardGradInput(Tensor grad_output, Tensor self, Scalar mi
 }
 
 const char *thunk_HardtanhBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar min_val; Scalar max_val; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Scalar min_val; Scalar max_val; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return HardtanhBackwardGradInput(b.grad_output, b.self, b.min_val, b.max_val, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return HardtanhBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.min_val, b.max_val, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *HardtanhOut(Tensor self, Scalar min_val, Scalar max_val, Tensor out_, Tensor *result) {
@@ -863,9 +917,10 @@ const char *HardtanhOut(Tensor self, Scalar min_val, Scalar max_val, Tensor out_
 }
 
 const char *thunk_HardtanhOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar min_val; Scalar max_val; Tensor out_; };
+  struct B { void *scope; Word self; Scalar min_val; Scalar max_val; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HardtanhOut(b.self, b.min_val, b.max_val, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return HardtanhOut(used(b.self, "self"), b.min_val, b.max_val, used(b.out_, "out_"), nullptr);
 }
 
 const char *_HasCompatibleShallowCopyType(Tensor self, Tensor from, bool *result) {
@@ -880,9 +935,10 @@ const char *HashTensor(Tensor self, const int64_t *dim, int64_t dim_len, bool ke
 }
 
 const char *thunk_HashTensor(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HashTensor(b.self, b.dim, b.dim_len, b.keepdim != 0, b.mode,
+  const Uses uses(b.self);
+  if (auto *e = HashTensor(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, b.mode,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -896,9 +952,11 @@ const char *HashTensorOut(Tensor self, const int64_t *dim, int64_t dim_len, bool
 }
 
 const char *thunk_HashTensorOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t mode; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HashTensorOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.mode, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return HashTensorOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, b.mode, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_HasSameStorageNumel(Tensor self, Tensor other, bool *result) {
@@ -911,9 +969,11 @@ const char *Heaviside(Tensor self, Tensor values, Tensor *result) {
 }
 
 const char *thunk_Heaviside(void *p) {
-  struct B { void *scope; Tensor self; Tensor values; OutTensor result; };
+  struct B { void *scope; Word self; Word values; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Heaviside(b.self, b.values, &b.result.handle)) return e;
+  const Uses uses(b.self, b.values);
+  if (auto *e = Heaviside(used(b.self, "self"), used(b.values, "values"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -925,9 +985,10 @@ const char *Heaviside_(Tensor self, Tensor values, Tensor *result) {
 }
 
 const char *thunk_Heaviside_(void *p) {
-  struct B { void *scope; Tensor self; Tensor values; };
+  struct B { void *scope; Word self; Word values; };
   auto &b = *static_cast<B *>(p);
-  return Heaviside_(b.self, b.values, nullptr);
+  const Uses uses(b.self, b.values);
+  return Heaviside_(used(b.self, "self"), used(b.values, "values"), nullptr);
 }
 
 const char *HeavisideOut(Tensor self, Tensor values, Tensor out_, Tensor *result) {
@@ -935,9 +996,11 @@ const char *HeavisideOut(Tensor self, Tensor values, Tensor out_, Tensor *result
 }
 
 const char *thunk_HeavisideOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor values; Tensor out_; };
+  struct B { void *scope; Word self; Word values; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HeavisideOut(b.self, b.values, b.out_, nullptr);
+  const Uses uses(b.self, b.values, b.out_);
+  return HeavisideOut(used(b.self, "self"), used(b.values, "values"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *HingeEmbeddingLoss(Tensor self, Tensor target, double margin, int64_t reduction,
@@ -947,10 +1010,11 @@ const char *HingeEmbeddingLoss(Tensor self, Tensor target, double margin, int64_
 }
 
 const char *thunk_HingeEmbeddingLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; double margin; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; double margin; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HingeEmbeddingLoss(b.self, b.target, b.margin, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = HingeEmbeddingLoss(used(b.self, "self"), used(b.target, "target"), b.margin,
+      b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -961,9 +1025,10 @@ const char *HistC(Tensor self, int64_t bins, Scalar min, Scalar max, Tensor *res
 }
 
 const char *thunk_HistC(void *p) {
-  struct B { void *scope; Tensor self; int64_t bins; Scalar min; Scalar max; OutTensor result; };
+  struct B { void *scope; Word self; int64_t bins; Scalar min; Scalar max; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HistC(b.self, b.bins, b.min, b.max, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = HistC(used(b.self, "self"), b.bins, b.min, b.max, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -976,9 +1041,10 @@ const char *HistCOut(Tensor self, int64_t bins, Scalar min, Scalar max, Tensor o
 }
 
 const char *thunk_HistCOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t bins; Scalar min; Scalar max; Tensor out_; };
+  struct B { void *scope; Word self; int64_t bins; Scalar min; Scalar max; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HistCOut(b.self, b.bins, b.min, b.max, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return HistCOut(used(b.self, "self"), b.bins, b.min, b.max, used(b.out_, "out_"), nullptr);
 }
 
 const char *Histogram(Tensor self, int64_t bins, const double *range, int64_t range_len,
@@ -987,10 +1053,11 @@ const char *Histogram(Tensor self, int64_t bins, const double *range, int64_t ra
 }
 
 const char *thunk_Histogram(void *p) {
-  struct B { void *scope; Tensor self; int64_t bins; const double * range; int64_t range_len; Tensor weight; int64_t density; OutTensor hist; OutTensor bin_edges; };
+  struct B { void *scope; Word self; int64_t bins; const double * range; int64_t range_len; Word weight; int64_t density; OutTensor hist; OutTensor bin_edges; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Histogram(b.self, b.bins, b.range, b.range_len, b.weight, b.density != 0,
-      &b.hist.handle, &b.bin_edges.handle)) return e;
+  const Uses uses(b.self, b.weight);
+  if (auto *e = Histogram(used(b.self, "self"), b.bins, b.range, b.range_len, used_opt(b.weight,
+      "weight"), b.density != 0, &b.hist.handle, &b.bin_edges.handle)) return e;
   describe(b.hist);
   describe(b.bin_edges);
   return nullptr;
@@ -1002,10 +1069,11 @@ const char *HistogramBinsTensor(Tensor self, Tensor bins, Tensor weight, bool de
 }
 
 const char *thunk_HistogramBinsTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor bins; Tensor weight; int64_t density; OutTensor hist; OutTensor bin_edges; };
+  struct B { void *scope; Word self; Word bins; Word weight; int64_t density; OutTensor hist; OutTensor bin_edges; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HistogramBinsTensor(b.self, b.bins, b.weight, b.density != 0, &b.hist.handle,
-      &b.bin_edges.handle)) return e;
+  const Uses uses(b.self, b.bins, b.weight);
+  if (auto *e = HistogramBinsTensor(used(b.self, "self"), used(b.bins, "bins"), used_opt(b.weight,
+      "weight"), b.density != 0, &b.hist.handle, &b.bin_edges.handle)) return e;
   describe(b.hist);
   describe(b.bin_edges);
   return nullptr;
@@ -1017,10 +1085,12 @@ const char *HistogramBinsTensorOut(Tensor self, Tensor bins, Tensor weight, bool
 }
 
 const char *thunk_HistogramBinsTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor bins; Tensor weight; int64_t density; Tensor hist; Tensor bin_edges; };
+  struct B { void *scope; Word self; Word bins; Word weight; int64_t density; Word hist; Word bin_edges; };
   auto &b = *static_cast<B *>(p);
-  return HistogramBinsTensorOut(b.self, b.bins, b.weight, b.density != 0, b.hist, b.bin_edges,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.bins, b.weight, b.hist, b.bin_edges);
+  return HistogramBinsTensorOut(used(b.self, "self"), used(b.bins, "bins"), used_opt(b.weight,
+      "weight"), b.density != 0, used(b.hist, "hist"), used(b.bin_edges, "bin_edges"), nullptr,
+      nullptr);
 }
 
 const char *HistogramDD(Tensor self, const int64_t *bins, int64_t bins_len, const double *range,
@@ -1032,12 +1102,14 @@ const char *HistogramDD(Tensor self, const int64_t *bins, int64_t bins_len, cons
 }
 
 const char *thunk_HistogramDD(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * bins; int64_t bins_len; const double * range; int64_t range_len; Tensor weight; int64_t density; OutTensor hist; OutTensors bin_edges; };
+  struct B { void *scope; Word self; const int64_t * bins; int64_t bins_len; const double * range; int64_t range_len; Word weight; int64_t density; OutTensor hist; OutTensors bin_edges; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.weight);
   Tensor *bin_edges;
   int64_t bin_edges_len;
-  if (auto *e = HistogramDD(b.self, b.bins, b.bins_len, b.range, b.range_len, b.weight,
-      b.density != 0, &b.hist.handle, &bin_edges, &bin_edges_len)) return e;
+  if (auto *e = HistogramDD(used(b.self, "self"), b.bins, b.bins_len, b.range, b.range_len,
+      used_opt(b.weight, "weight"), b.density != 0, &b.hist.handle, &bin_edges,
+      &bin_edges_len)) return e;
   describe(b.hist);
   describe(b.bin_edges, bin_edges, bin_edges_len);
   return nullptr;
@@ -1093,12 +1165,14 @@ const char *HistogramDDIntBins(Tensor self, int64_t bins, const double *range, i
 }
 
 const char *thunk_HistogramDDIntBins(void *p) {
-  struct B { void *scope; Tensor self; int64_t bins; const double * range; int64_t range_len; Tensor weight; int64_t density; OutTensor hist; OutTensors bin_edges; };
+  struct B { void *scope; Word self; int64_t bins; const double * range; int64_t range_len; Word weight; int64_t density; OutTensor hist; OutTensors bin_edges; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.weight);
   Tensor *bin_edges;
   int64_t bin_edges_len;
-  if (auto *e = HistogramDDIntBins(b.self, b.bins, b.range, b.range_len, b.weight, b.density != 0,
-      &b.hist.handle, &bin_edges, &bin_edges_len)) return e;
+  if (auto *e = HistogramDDIntBins(used(b.self, "self"), b.bins, b.range, b.range_len,
+      used_opt(b.weight, "weight"), b.density != 0, &b.hist.handle, &bin_edges,
+      &bin_edges_len)) return e;
   describe(b.hist);
   describe(b.bin_edges, bin_edges, bin_edges_len);
   return nullptr;
@@ -1114,12 +1188,15 @@ const char *HistogramDDTensorListBins(Tensor self, const Tensor *bins, int64_t b
 }
 
 const char *thunk_HistogramDDTensorListBins(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * bins; int64_t bins_len; const double * range; int64_t range_len; Tensor weight; int64_t density; OutTensor hist; OutTensors bin_edges; };
+  struct B { void *scope; Word self; const Word * bins; int64_t bins_len; const double * range; int64_t range_len; Word weight; int64_t density; OutTensor hist; OutTensors bin_edges; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.weight);
+  const UsedList bins(b.bins, b.bins_len, "bins");
   Tensor *bin_edges;
   int64_t bin_edges_len;
-  if (auto *e = HistogramDDTensorListBins(b.self, b.bins, b.bins_len, b.range, b.range_len,
-      b.weight, b.density != 0, &b.hist.handle, &bin_edges, &bin_edges_len)) return e;
+  if (auto *e = HistogramDDTensorListBins(used(b.self, "self"), bins.data(), bins.size(), b.range,
+      b.range_len, used_opt(b.weight, "weight"), b.density != 0, &b.hist.handle, &bin_edges,
+      &bin_edges_len)) return e;
   describe(b.hist);
   describe(b.bin_edges, bin_edges, bin_edges_len);
   return nullptr;
@@ -1132,10 +1209,12 @@ const char *HistogramOut(Tensor self, int64_t bins, const double *range, int64_t
 }
 
 const char *thunk_HistogramOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t bins; const double * range; int64_t range_len; Tensor weight; int64_t density; Tensor hist; Tensor bin_edges; };
+  struct B { void *scope; Word self; int64_t bins; const double * range; int64_t range_len; Word weight; int64_t density; Word hist; Word bin_edges; };
   auto &b = *static_cast<B *>(p);
-  return HistogramOut(b.self, b.bins, b.range, b.range_len, b.weight, b.density != 0, b.hist,
-      b.bin_edges, nullptr, nullptr);
+  const Uses uses(b.self, b.weight, b.hist, b.bin_edges);
+  return HistogramOut(used(b.self, "self"), b.bins, b.range, b.range_len, used_opt(b.weight,
+      "weight"), b.density != 0, used(b.hist, "hist"), used(b.bin_edges, "bin_edges"), nullptr,
+      nullptr);
 }
 
 const char *HSplit(Tensor self, int64_t sections, Tensor **result, int64_t *result_len) {
@@ -1144,11 +1223,12 @@ const char *HSplit(Tensor self, int64_t sections, Tensor **result, int64_t *resu
 }
 
 const char *thunk_HSplit(void *p) {
-  struct B { void *scope; Tensor self; int64_t sections; OutTensors result; };
+  struct B { void *scope; Word self; int64_t sections; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = HSplit(b.self, b.sections, &result, &result_len)) return e;
+  if (auto *e = HSplit(used(b.self, "self"), b.sections, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1160,11 +1240,13 @@ const char *HSplitArray(Tensor self, const int64_t *indices, int64_t indices_len
 }
 
 const char *thunk_HSplitArray(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * indices; int64_t indices_len; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * indices; int64_t indices_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = HSplitArray(b.self, b.indices, b.indices_len, &result, &result_len)) return e;
+  if (auto *e = HSplitArray(used(b.self, "self"), b.indices, b.indices_len, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1175,9 +1257,10 @@ const char *HSPMM(Tensor mat1, Tensor mat2, Tensor *result) {
 }
 
 const char *thunk_HSPMM(void *p) {
-  struct B { void *scope; Tensor mat1; Tensor mat2; OutTensor result; };
+  struct B { void *scope; Word mat1; Word mat2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HSPMM(b.mat1, b.mat2, &b.result.handle)) return e;
+  const Uses uses(b.mat1, b.mat2);
+  if (auto *e = HSPMM(used(b.mat1, "mat1"), used(b.mat2, "mat2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1187,9 +1270,10 @@ const char *HSPMMOut(Tensor mat1, Tensor mat2, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_HSPMMOut(void *p) {
-  struct B { void *scope; Tensor mat1; Tensor mat2; Tensor out_; };
+  struct B { void *scope; Word mat1; Word mat2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HSPMMOut(b.mat1, b.mat2, b.out_, nullptr);
+  const Uses uses(b.mat1, b.mat2, b.out_);
+  return HSPMMOut(used(b.mat1, "mat1"), used(b.mat2, "mat2"), used(b.out_, "out_"), nullptr);
 }
 
 const char *HStack(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
@@ -1198,9 +1282,10 @@ const char *HStack(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
 }
 
 const char *thunk_HStack(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HStack(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = HStack(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1211,9 +1296,11 @@ const char *HStackOut(const Tensor *tensors, int64_t tensors_len, Tensor out_, T
 }
 
 const char *thunk_HStackOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HStackOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return HStackOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *HuberLoss(Tensor self, Tensor target, int64_t reduction, double delta, Tensor *result) {
@@ -1222,9 +1309,11 @@ const char *HuberLoss(Tensor self, Tensor target, int64_t reduction, double delt
 }
 
 const char *thunk_HuberLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; double delta; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; double delta; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HuberLoss(b.self, b.target, b.reduction, b.delta, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = HuberLoss(used(b.self, "self"), used(b.target, "target"), b.reduction, b.delta,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1235,10 +1324,11 @@ const char *HuberLossBackward(Tensor grad_output, Tensor self, Tensor target, in
 }
 
 const char *thunk_HuberLossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; double delta; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; double delta; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = HuberLossBackward(b.grad_output, b.self, b.target, b.reduction, b.delta,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target);
+  if (auto *e = HuberLossBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, b.delta, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1249,10 +1339,11 @@ const char *HuberLossBackwardOut(Tensor grad_output, Tensor self, Tensor target,
 }
 
 const char *thunk_HuberLossBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; double delta; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; double delta; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return HuberLossBackwardOut(b.grad_output, b.self, b.target, b.reduction, b.delta, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.grad_input);
+  return HuberLossBackwardOut(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, b.delta, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *HuberLossOut(Tensor self, Tensor target, int64_t reduction, double delta, Tensor out_,
@@ -1261,9 +1352,11 @@ const char *HuberLossOut(Tensor self, Tensor target, int64_t reduction, double d
 }
 
 const char *thunk_HuberLossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; double delta; Tensor out_; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; double delta; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HuberLossOut(b.self, b.target, b.reduction, b.delta, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.out_);
+  return HuberLossOut(used(b.self, "self"), used(b.target, "target"), b.reduction, b.delta,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Hypot(Tensor self, Tensor other, Tensor *result) {
@@ -1272,9 +1365,10 @@ const char *Hypot(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Hypot(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Hypot(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Hypot(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1286,9 +1380,10 @@ const char *Hypot_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Hypot_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Hypot_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Hypot_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *HypotOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -1296,9 +1391,10 @@ const char *HypotOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_HypotOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return HypotOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return HypotOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *I0(Tensor self, Tensor *result) {
@@ -1307,9 +1403,10 @@ const char *I0(Tensor self, Tensor *result) {
 }
 
 const char *thunk_I0(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = I0(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = I0(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1321,9 +1418,10 @@ const char *I0_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_I0_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return I0_(b.self, nullptr);
+  const Uses uses(b.self);
+  return I0_(used(b.self, "self"), nullptr);
 }
 
 const char *I0Out(Tensor self, Tensor out_, Tensor *result) {
@@ -1333,9 +1431,10 @@ const char *I0Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_I0Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return I0Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return I0Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Igamma(Tensor self, Tensor other, Tensor *result) {
@@ -1344,9 +1443,10 @@ const char *Igamma(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Igamma(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Igamma(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Igamma(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1358,9 +1458,10 @@ const char *Igamma_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Igamma_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Igamma_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Igamma_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *Igammac(Tensor self, Tensor other, Tensor *result) {
@@ -1369,9 +1470,10 @@ const char *Igammac(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Igammac(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Igammac(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Igammac(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1383,9 +1485,10 @@ const char *Igammac_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Igammac_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Igammac_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Igammac_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *IgammacOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -1393,9 +1496,10 @@ const char *IgammacOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IgammacOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IgammacOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return IgammacOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IgammaOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -1403,9 +1507,10 @@ const char *IgammaOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IgammaOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IgammaOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return IgammaOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Im2Col(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -1417,10 +1522,11 @@ const char *Im2Col(Tensor self, const int64_t *kernel_size, int64_t kernel_size_
 }
 
 const char *thunk_Im2Col(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Im2Col(b.self, b.kernel_size, b.kernel_size_len, b.dilation, b.dilation_len,
-      b.padding, b.padding_len, b.stride, b.stride_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Im2Col(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.dilation,
+      b.dilation_len, b.padding, b.padding_len, b.stride, b.stride_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1435,10 +1541,12 @@ const char *Im2ColOut(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_Im2ColOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * dilation; int64_t dilation_len; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Im2ColOut(b.self, b.kernel_size, b.kernel_size_len, b.dilation, b.dilation_len, b.padding,
-      b.padding_len, b.stride, b.stride_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Im2ColOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.dilation,
+      b.dilation_len, b.padding, b.padding_len, b.stride, b.stride_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Imag(Tensor self, Tensor *result) {
@@ -1446,9 +1554,10 @@ const char *Imag(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Imag(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Imag(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Imag(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1459,9 +1568,11 @@ const char *IndexAdd(Tensor self, int64_t dim, Tensor index, Tensor source, Scal
 }
 
 const char *thunk_IndexAdd(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexAdd(b.self, b.dim, b.index, b.source, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.source);
+  if (auto *e = IndexAdd(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source,
+      "source"), b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1472,9 +1583,11 @@ const char *IndexAdd_(Tensor self, int64_t dim, Tensor index, Tensor source, Sca
 }
 
 const char *thunk_IndexAdd_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; Scalar alpha; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return IndexAdd_(b.self, b.dim, b.index, b.source, b.alpha, nullptr);
+  const Uses uses(b.self, b.index, b.source);
+  return IndexAdd_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source, "source"),
+      b.alpha, nullptr);
 }
 
 const char *IndexAddOut(Tensor self, int64_t dim, Tensor index, Tensor source, Scalar alpha,
@@ -1483,9 +1596,11 @@ const char *IndexAddOut(Tensor self, int64_t dim, Tensor index, Tensor source, S
 }
 
 const char *thunk_IndexAddOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexAddOut(b.self, b.dim, b.index, b.source, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.source, b.out_);
+  return IndexAddOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source, "source"),
+      b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *IndexCopy(Tensor self, int64_t dim, Tensor index, Tensor source, Tensor *result) {
@@ -1493,9 +1608,11 @@ const char *IndexCopy(Tensor self, int64_t dim, Tensor index, Tensor source, Ten
 }
 
 const char *thunk_IndexCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexCopy(b.self, b.dim, b.index, b.source, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.source);
+  if (auto *e = IndexCopy(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source,
+      "source"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1505,9 +1622,11 @@ const char *IndexCopy_(Tensor self, int64_t dim, Tensor index, Tensor source, Te
 }
 
 const char *thunk_IndexCopy_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; };
   auto &b = *static_cast<B *>(p);
-  return IndexCopy_(b.self, b.dim, b.index, b.source, nullptr);
+  const Uses uses(b.self, b.index, b.source);
+  return IndexCopy_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source, "source"),
+      nullptr);
 }
 
 const char *IndexCopyOut(Tensor self, int64_t dim, Tensor index, Tensor source, Tensor out_,
@@ -1516,9 +1635,11 @@ const char *IndexCopyOut(Tensor self, int64_t dim, Tensor index, Tensor source, 
 }
 
 const char *thunk_IndexCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexCopyOut(b.self, b.dim, b.index, b.source, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.source, b.out_);
+  return IndexCopyOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source,
+      "source"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IndexFill(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor *result) {
@@ -1528,9 +1649,11 @@ const char *IndexFill(Tensor self, int64_t dim, Tensor index, Scalar value, Tens
 }
 
 const char *thunk_IndexFill(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexFill(b.self, b.dim, b.index, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index);
+  if (auto *e = IndexFill(used(b.self, "self"), b.dim, used(b.index, "index"), b.value,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1543,9 +1666,10 @@ const char *IndexFill_(Tensor self, int64_t dim, Tensor index, Scalar value, Ten
 }
 
 const char *thunk_IndexFill_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return IndexFill_(b.self, b.dim, b.index, b.value, nullptr);
+  const Uses uses(b.self, b.index);
+  return IndexFill_(used(b.self, "self"), b.dim, used(b.index, "index"), b.value, nullptr);
 }
 
 const char *IndexFillIntTensor(Tensor self, int64_t dim, Tensor index, Tensor value,
@@ -1554,9 +1678,11 @@ const char *IndexFillIntTensor(Tensor self, int64_t dim, Tensor index, Tensor va
 }
 
 const char *thunk_IndexFillIntTensor(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor value; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexFillIntTensor(b.self, b.dim, b.index, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.value);
+  if (auto *e = IndexFillIntTensor(used(b.self, "self"), b.dim, used(b.index, "index"),
+      used(b.value, "value"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1567,9 +1693,11 @@ const char *IndexFillIntTensor_(Tensor self, int64_t dim, Tensor index, Tensor v
 }
 
 const char *thunk_IndexFillIntTensor_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor value; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word value; };
   auto &b = *static_cast<B *>(p);
-  return IndexFillIntTensor_(b.self, b.dim, b.index, b.value, nullptr);
+  const Uses uses(b.self, b.index, b.value);
+  return IndexFillIntTensor_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.value,
+      "value"), nullptr);
 }
 
 const char *IndexFillIntTensorOut(Tensor self, int64_t dim, Tensor index, Tensor value,
@@ -1578,9 +1706,11 @@ const char *IndexFillIntTensorOut(Tensor self, int64_t dim, Tensor index, Tensor
 }
 
 const char *thunk_IndexFillIntTensorOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor value; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexFillIntTensorOut(b.self, b.dim, b.index, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.value, b.out_);
+  return IndexFillIntTensorOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.value,
+      "value"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IndexFillOut(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor out_,
@@ -1589,9 +1719,11 @@ const char *IndexFillOut(Tensor self, int64_t dim, Tensor index, Scalar value, T
 }
 
 const char *thunk_IndexFillOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexFillOut(b.self, b.dim, b.index, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.out_);
+  return IndexFillOut(used(b.self, "self"), b.dim, used(b.index, "index"), b.value, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_IndexPutImpl(Tensor self, const Tensor *indices, int64_t indices_len, Tensor values,
@@ -1626,10 +1758,12 @@ const char *IndexPutTensors(Tensor self, const Tensor *indices, int64_t indices_
 }
 
 const char *thunk_IndexPutTensors(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * indices; int64_t indices_len; Tensor values; int64_t accumulate; OutTensor result; };
+  struct B { void *scope; Word self; const Word * indices; int64_t indices_len; Word values; int64_t accumulate; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexPutTensors(b.self, b.indices, b.indices_len, b.values, b.accumulate != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.values);
+  const UsedList indices(b.indices, b.indices_len, "indices", true);
+  if (auto *e = IndexPutTensors(used(b.self, "self"), indices.data(), indices.size(),
+      used(b.values, "values"), b.accumulate != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1643,9 +1777,12 @@ const char *IndexPutTensors_(Tensor self, const Tensor *indices, int64_t indices
 }
 
 const char *thunk_IndexPutTensors_(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * indices; int64_t indices_len; Tensor values; int64_t accumulate; };
+  struct B { void *scope; Word self; const Word * indices; int64_t indices_len; Word values; int64_t accumulate; };
   auto &b = *static_cast<B *>(p);
-  return IndexPutTensors_(b.self, b.indices, b.indices_len, b.values, b.accumulate != 0, nullptr);
+  const Uses uses(b.self, b.values);
+  const UsedList indices(b.indices, b.indices_len, "indices", true);
+  return IndexPutTensors_(used(b.self, "self"), indices.data(), indices.size(), used(b.values,
+      "values"), b.accumulate != 0, nullptr);
 }
 
 const char *IndexPutTensorsOut(Tensor self, const Tensor *indices, int64_t indices_len,
@@ -1658,10 +1795,12 @@ const char *IndexPutTensorsOut(Tensor self, const Tensor *indices, int64_t indic
 }
 
 const char *thunk_IndexPutTensorsOut(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * indices; int64_t indices_len; Tensor values; int64_t accumulate; Tensor out_; };
+  struct B { void *scope; Word self; const Word * indices; int64_t indices_len; Word values; int64_t accumulate; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexPutTensorsOut(b.self, b.indices, b.indices_len, b.values, b.accumulate != 0, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.values, b.out_);
+  const UsedList indices(b.indices, b.indices_len, "indices", true);
+  return IndexPutTensorsOut(used(b.self, "self"), indices.data(), indices.size(), used(b.values,
+      "values"), b.accumulate != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *IndexReduce(Tensor self, int64_t dim, Tensor index, Tensor source, const char *reduce,
@@ -1670,10 +1809,11 @@ const char *IndexReduce(Tensor self, int64_t dim, Tensor index, Tensor source, c
 }
 
 const char *thunk_IndexReduce(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; const char * reduce; int64_t include_self; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; const char * reduce; int64_t include_self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexReduce(b.self, b.dim, b.index, b.source, b.reduce, b.include_self != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.source);
+  if (auto *e = IndexReduce(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source,
+      "source"), b.reduce, b.include_self != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1684,9 +1824,11 @@ const char *IndexReduce_(Tensor self, int64_t dim, Tensor index, Tensor source, 
 }
 
 const char *thunk_IndexReduce_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; const char * reduce; int64_t include_self; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; const char * reduce; int64_t include_self; };
   auto &b = *static_cast<B *>(p);
-  return IndexReduce_(b.self, b.dim, b.index, b.source, b.reduce, b.include_self != 0, nullptr);
+  const Uses uses(b.self, b.index, b.source);
+  return IndexReduce_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source,
+      "source"), b.reduce, b.include_self != 0, nullptr);
 }
 
 const char *IndexReduceOut(Tensor self, int64_t dim, Tensor index, Tensor source,
@@ -1695,10 +1837,11 @@ const char *IndexReduceOut(Tensor self, int64_t dim, Tensor index, Tensor source
 }
 
 const char *thunk_IndexReduceOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor source; const char * reduce; int64_t include_self; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word source; const char * reduce; int64_t include_self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexReduceOut(b.self, b.dim, b.index, b.source, b.reduce, b.include_self != 0, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.index, b.source, b.out_);
+  return IndexReduceOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.source,
+      "source"), b.reduce, b.include_self != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *IndexSelect(Tensor self, int64_t dim, Tensor index, Tensor *result) {
@@ -1707,9 +1850,11 @@ const char *IndexSelect(Tensor self, int64_t dim, Tensor index, Tensor *result) 
 }
 
 const char *thunk_IndexSelect(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexSelect(b.self, b.dim, b.index, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index);
+  if (auto *e = IndexSelect(used(b.self, "self"), b.dim, used(b.index, "index"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1721,10 +1866,11 @@ const char *IndexSelectBackward(Tensor grad, const int64_t *self_sizes, int64_t 
 }
 
 const char *thunk_IndexSelectBackward(void *p) {
-  struct B { void *scope; Tensor grad; const int64_t * self_sizes; int64_t self_sizes_len; int64_t dim; Tensor index; OutTensor result; };
+  struct B { void *scope; Word grad; const int64_t * self_sizes; int64_t self_sizes_len; int64_t dim; Word index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexSelectBackward(b.grad, b.self_sizes, b.self_sizes_len, b.dim, b.index,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad, b.index);
+  if (auto *e = IndexSelectBackward(used(b.grad, "grad"), b.self_sizes, b.self_sizes_len, b.dim,
+      used(b.index, "index"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1734,9 +1880,11 @@ const char *IndexSelectOut(Tensor self, int64_t dim, Tensor index, Tensor out_, 
 }
 
 const char *thunk_IndexSelectOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexSelectOut(b.self, b.dim, b.index, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.out_);
+  return IndexSelectOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *IndexTensors(Tensor self, const Tensor *indices, int64_t indices_len, Tensor *result) {
@@ -1746,9 +1894,12 @@ const char *IndexTensors(Tensor self, const Tensor *indices, int64_t indices_len
 }
 
 const char *thunk_IndexTensors(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * indices; int64_t indices_len; OutTensor result; };
+  struct B { void *scope; Word self; const Word * indices; int64_t indices_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndexTensors(b.self, b.indices, b.indices_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  const UsedList indices(b.indices, b.indices_len, "indices", true);
+  if (auto *e = IndexTensors(used(b.self, "self"), indices.data(), indices.size(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1762,9 +1913,12 @@ const char *IndexTensorsOut(Tensor self, const Tensor *indices, int64_t indices_
 }
 
 const char *thunk_IndexTensorsOut(void *p) {
-  struct B { void *scope; Tensor self; const Tensor * indices; int64_t indices_len; Tensor out_; };
+  struct B { void *scope; Word self; const Word * indices; int64_t indices_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndexTensorsOut(b.self, b.indices, b.indices_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  const UsedList indices(b.indices, b.indices_len, "indices", true);
+  return IndexTensorsOut(used(b.self, "self"), indices.data(), indices.size(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Indices(Tensor self, Tensor *result) {
@@ -1773,9 +1927,10 @@ const char *Indices(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Indices(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Indices(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Indices(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1791,9 +1946,10 @@ const char *IndicesCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IndicesCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IndicesCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IndicesCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1810,9 +1966,10 @@ const char *IndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IndicesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IndicesCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return IndicesCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_IndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1827,9 +1984,11 @@ const char *InfinitelyDifferentiableGELUBackward(Tensor grad, Tensor self, Tenso
 }
 
 const char *thunk_InfinitelyDifferentiableGELUBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor self; OutTensor result; };
+  struct B { void *scope; Word grad; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = InfinitelyDifferentiableGELUBackward(b.grad, b.self, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.self);
+  if (auto *e = InfinitelyDifferentiableGELUBackward(used(b.grad, "grad"), used(b.self, "self"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1839,9 +1998,10 @@ const char *Inner(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Inner(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Inner(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Inner(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1852,9 +2012,10 @@ const char *InnerOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_InnerOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return InnerOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return InnerOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *InstanceNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -1866,9 +2027,11 @@ const char *InstanceNorm(Tensor input, Tensor weight, Tensor bias, Tensor runnin
 }
 
 const char *thunk_InstanceNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t use_input_stats; double momentum; double eps; int64_t cudnn_enabled; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t use_input_stats; double momentum; double eps; int64_t cudnn_enabled; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = InstanceNorm(b.input, b.weight, b.bias, b.running_mean, b.running_var,
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var);
+  if (auto *e = InstanceNorm(used(b.input, "input"), used_opt(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
       b.use_input_stats != 0, b.momentum, b.eps, b.cudnn_enabled != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1889,9 +2052,10 @@ const char *IntRepr(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IntRepr(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IntRepr(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IntRepr(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1903,9 +2067,10 @@ const char *IntReprOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IntReprOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IntReprOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return IntReprOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Inverse(Tensor self, Tensor *result) {
@@ -1913,9 +2078,10 @@ const char *Inverse(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Inverse(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Inverse(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Inverse(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1926,9 +2092,10 @@ const char *InverseOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_InverseOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return InverseOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return InverseOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_IsAllTrue(Tensor self, Tensor *result) {
@@ -1948,10 +2115,11 @@ const char *IsClose(Tensor self, Tensor other, double rtol, double atol, bool eq
 }
 
 const char *thunk_IsClose(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; double rtol; double atol; int64_t equal_nan; OutTensor result; };
+  struct B { void *scope; Word self; Word other; double rtol; double atol; int64_t equal_nan; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsClose(b.self, b.other, b.rtol, b.atol, b.equal_nan != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = IsClose(used(b.self, "self"), used(b.other, "other"), b.rtol, b.atol,
+      b.equal_nan != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1961,10 +2129,11 @@ const char *IsCoalesced(Tensor self, bool *result) {
 }
 
 const char *thunk_IsCoalesced(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsCoalesced(b.self, &result)) return e;
+  if (auto *e = IsCoalesced(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1974,10 +2143,11 @@ const char *IsComplex(Tensor self, bool *result) {
 }
 
 const char *thunk_IsComplex(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsComplex(b.self, &result)) return e;
+  if (auto *e = IsComplex(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1987,10 +2157,11 @@ const char *IsConj(Tensor self, bool *result) {
 }
 
 const char *thunk_IsConj(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsConj(b.self, &result)) return e;
+  if (auto *e = IsConj(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2000,10 +2171,11 @@ const char *IsContiguousDefault(Tensor self, bool *result) {
 }
 
 const char *thunk_IsContiguousDefault(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsContiguousDefault(b.self, &result)) return e;
+  if (auto *e = IsContiguousDefault(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2014,10 +2186,11 @@ const char *IsContiguousMemoryFormat(Tensor self, MemoryFormat memory_format_, b
 }
 
 const char *thunk_IsContiguousMemoryFormat(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; int64_t result; };
+  struct B { void *scope; Word self; int64_t memory_format_; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsContiguousMemoryFormat(b.self, go_memory_format(b.memory_format_),
+  if (auto *e = IsContiguousMemoryFormat(used(b.self, "self"), go_memory_format(b.memory_format_),
       &result)) return e;
   b.result = result;
   return nullptr;
@@ -2028,10 +2201,11 @@ const char *IsDistributed(Tensor self, bool *result) {
 }
 
 const char *thunk_IsDistributed(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsDistributed(b.self, &result)) return e;
+  if (auto *e = IsDistributed(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2041,9 +2215,10 @@ const char *IsFinite(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IsFinite(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsFinite(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IsFinite(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2053,10 +2228,11 @@ const char *IsFloatingPoint(Tensor self, bool *result) {
 }
 
 const char *thunk_IsFloatingPoint(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsFloatingPoint(b.self, &result)) return e;
+  if (auto *e = IsFloatingPoint(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2067,10 +2243,11 @@ const char *IsIn(Tensor elements, Tensor test_elements, bool assume_unique, bool
 }
 
 const char *thunk_IsIn(void *p) {
-  struct B { void *scope; Tensor elements; Tensor test_elements; int64_t assume_unique; int64_t invert; OutTensor result; };
+  struct B { void *scope; Word elements; Word test_elements; int64_t assume_unique; int64_t invert; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsIn(b.elements, b.test_elements, b.assume_unique != 0, b.invert != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.elements, b.test_elements);
+  if (auto *e = IsIn(used(b.elements, "elements"), used(b.test_elements, "test_elements"),
+      b.assume_unique != 0, b.invert != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2081,9 +2258,10 @@ const char *IsInf(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IsInf(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsInf(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IsInf(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2093,10 +2271,11 @@ const char *IsInference(Tensor self, bool *result) {
 }
 
 const char *thunk_IsInference(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsInference(b.self, &result)) return e;
+  if (auto *e = IsInference(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2108,9 +2287,10 @@ const char *IsInfOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IsInfOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsInfOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return IsInfOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IsInOut(Tensor elements, Tensor test_elements, bool assume_unique, bool invert,
@@ -2119,9 +2299,11 @@ const char *IsInOut(Tensor elements, Tensor test_elements, bool assume_unique, b
 }
 
 const char *thunk_IsInOut(void *p) {
-  struct B { void *scope; Tensor elements; Tensor test_elements; int64_t assume_unique; int64_t invert; Tensor out_; };
+  struct B { void *scope; Word elements; Word test_elements; int64_t assume_unique; int64_t invert; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsInOut(b.elements, b.test_elements, b.assume_unique != 0, b.invert != 0, b.out_, nullptr);
+  const Uses uses(b.elements, b.test_elements, b.out_);
+  return IsInOut(used(b.elements, "elements"), used(b.test_elements, "test_elements"),
+      b.assume_unique != 0, b.invert != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *IsInScalarTensor(Scalar element, Tensor test_elements, bool assume_unique, bool invert,
@@ -2132,10 +2314,11 @@ const char *IsInScalarTensor(Scalar element, Tensor test_elements, bool assume_u
 }
 
 const char *thunk_IsInScalarTensor(void *p) {
-  struct B { void *scope; Scalar element; Tensor test_elements; int64_t assume_unique; int64_t invert; OutTensor result; };
+  struct B { void *scope; Scalar element; Word test_elements; int64_t assume_unique; int64_t invert; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsInScalarTensor(b.element, b.test_elements, b.assume_unique != 0, b.invert != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.test_elements);
+  if (auto *e = IsInScalarTensor(b.element, used(b.test_elements, "test_elements"),
+      b.assume_unique != 0, b.invert != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2149,10 +2332,11 @@ const char *IsInScalarTensorOut(Scalar element, Tensor test_elements, bool assum
 }
 
 const char *thunk_IsInScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar element; Tensor test_elements; int64_t assume_unique; int64_t invert; Tensor out_; };
+  struct B { void *scope; Scalar element; Word test_elements; int64_t assume_unique; int64_t invert; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsInScalarTensorOut(b.element, b.test_elements, b.assume_unique != 0, b.invert != 0,
-      b.out_, nullptr);
+  const Uses uses(b.test_elements, b.out_);
+  return IsInScalarTensorOut(b.element, used(b.test_elements, "test_elements"),
+      b.assume_unique != 0, b.invert != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *IsInTensorScalar(Tensor elements, Scalar test_element, bool assume_unique, bool invert,
@@ -2163,10 +2347,11 @@ const char *IsInTensorScalar(Tensor elements, Scalar test_element, bool assume_u
 }
 
 const char *thunk_IsInTensorScalar(void *p) {
-  struct B { void *scope; Tensor elements; Scalar test_element; int64_t assume_unique; int64_t invert; OutTensor result; };
+  struct B { void *scope; Word elements; Scalar test_element; int64_t assume_unique; int64_t invert; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsInTensorScalar(b.elements, b.test_element, b.assume_unique != 0, b.invert != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.elements);
+  if (auto *e = IsInTensorScalar(used(b.elements, "elements"), b.test_element,
+      b.assume_unique != 0, b.invert != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2180,10 +2365,11 @@ const char *IsInTensorScalarOut(Tensor elements, Scalar test_element, bool assum
 }
 
 const char *thunk_IsInTensorScalarOut(void *p) {
-  struct B { void *scope; Tensor elements; Scalar test_element; int64_t assume_unique; int64_t invert; Tensor out_; };
+  struct B { void *scope; Word elements; Scalar test_element; int64_t assume_unique; int64_t invert; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsInTensorScalarOut(b.elements, b.test_element, b.assume_unique != 0, b.invert != 0,
-      b.out_, nullptr);
+  const Uses uses(b.elements, b.out_);
+  return IsInTensorScalarOut(used(b.elements, "elements"), b.test_element, b.assume_unique != 0,
+      b.invert != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *IsLeafTensor(Tensor self, bool *result) {
@@ -2191,10 +2377,11 @@ const char *IsLeafTensor(Tensor self, bool *result) {
 }
 
 const char *thunk_IsLeafTensor(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsLeafTensor(b.self, &result)) return e;
+  if (auto *e = IsLeafTensor(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2205,9 +2392,10 @@ const char *IsNaN(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IsNaN(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsNaN(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IsNaN(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2219,9 +2407,10 @@ const char *IsNaNOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IsNaNOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsNaNOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return IsNaNOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IsNeg(Tensor self, bool *result) {
@@ -2229,10 +2418,11 @@ const char *IsNeg(Tensor self, bool *result) {
 }
 
 const char *thunk_IsNeg(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsNeg(b.self, &result)) return e;
+  if (auto *e = IsNeg(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2243,9 +2433,10 @@ const char *IsNegInf(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IsNegInf(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsNegInf(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IsNegInf(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2257,9 +2448,10 @@ const char *IsNegInfOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IsNegInfOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsNegInfOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return IsNegInfOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IsNonZero(Tensor self, bool *result) {
@@ -2267,10 +2459,11 @@ const char *IsNonZero(Tensor self, bool *result) {
 }
 
 const char *thunk_IsNonZero(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsNonZero(b.self, &result)) return e;
+  if (auto *e = IsNonZero(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2280,10 +2473,11 @@ const char *IsPinned(Tensor self, const Device *device_, bool *result) {
 }
 
 const char *thunk_IsPinned(void *p) {
-  struct B { void *scope; Tensor self; int64_t device_; int64_t result; };
+  struct B { void *scope; Word self; int64_t device_; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsPinned(b.self, OptDevice(b.device_).get(), &result)) return e;
+  if (auto *e = IsPinned(used(b.self, "self"), OptDevice(b.device_).get(), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2294,9 +2488,10 @@ const char *IsPosInf(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IsPosInf(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsPosInf(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IsPosInf(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2308,9 +2503,10 @@ const char *IsPosInfOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_IsPosInfOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return IsPosInfOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return IsPosInfOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *IsReal(Tensor self, Tensor *result) {
@@ -2318,9 +2514,10 @@ const char *IsReal(Tensor self, Tensor *result) {
 }
 
 const char *thunk_IsReal(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = IsReal(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = IsReal(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2330,10 +2527,11 @@ const char *IsSameSize(Tensor self, Tensor other, bool *result) {
 }
 
 const char *thunk_IsSameSize(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; int64_t result; };
+  struct B { void *scope; Word self; Word other; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.other);
   bool result;
-  if (auto *e = IsSameSize(b.self, b.other, &result)) return e;
+  if (auto *e = IsSameSize(used(b.self, "self"), used(b.other, "other"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2343,10 +2541,11 @@ const char *IsSetTo(Tensor self, Tensor tensor, bool *result) {
 }
 
 const char *thunk_IsSetTo(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor; int64_t result; };
+  struct B { void *scope; Word self; Word tensor; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.tensor);
   bool result;
-  if (auto *e = IsSetTo(b.self, b.tensor, &result)) return e;
+  if (auto *e = IsSetTo(used(b.self, "self"), used(b.tensor, "tensor"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2356,10 +2555,11 @@ const char *IsSigned(Tensor self, bool *result) {
 }
 
 const char *thunk_IsSigned(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = IsSigned(b.self, &result)) return e;
+  if (auto *e = IsSigned(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2373,10 +2573,12 @@ const char *ISTFT(Tensor self, int64_t n_fft, const int64_t *hop_length, const i
 }
 
 const char *thunk_ISTFT(void *p) {
-  struct B { void *scope; Tensor self; int64_t n_fft; const int64_t * hop_length; const int64_t * win_length; Tensor window; int64_t center; int64_t normalized; const bool * onesided; const int64_t * length; int64_t return_complex; OutTensor result; };
+  struct B { void *scope; Word self; int64_t n_fft; const int64_t * hop_length; const int64_t * win_length; Word window; int64_t center; int64_t normalized; const bool * onesided; const int64_t * length; int64_t return_complex; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ISTFT(b.self, b.n_fft, b.hop_length, b.win_length, b.window, b.center != 0,
-      b.normalized != 0, b.onesided, b.length, b.return_complex != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.window);
+  if (auto *e = ISTFT(used(b.self, "self"), b.n_fft, b.hop_length, b.win_length, used_opt(b.window,
+      "window"), b.center != 0, b.normalized != 0, b.onesided, b.length, b.return_complex != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2403,10 +2605,11 @@ const char *ItemScalar(Tensor self, Scalar *result) {
 }
 
 const char *thunk_ItemScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar result; };
+  struct B { void *scope; Word self; Scalar result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Scalar result;
-  if (auto *e = ItemScalar(b.self, &result)) return e;
+  if (auto *e = ItemScalar(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2465,9 +2668,11 @@ const char *KaiserWindowBetaOut(int64_t window_length, bool periodic, double bet
 }
 
 const char *thunk_KaiserWindowBetaOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; double beta; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; double beta; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return KaiserWindowBetaOut(b.window_length, b.periodic != 0, b.beta, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return KaiserWindowBetaOut(b.window_length, b.periodic != 0, b.beta, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *KaiserWindowOut(int64_t window_length, Tensor out_, Tensor *result) {
@@ -2477,9 +2682,10 @@ const char *KaiserWindowOut(int64_t window_length, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_KaiserWindowOut(void *p) {
-  struct B { void *scope; int64_t window_length; Tensor out_; };
+  struct B { void *scope; int64_t window_length; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return KaiserWindowOut(b.window_length, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return KaiserWindowOut(b.window_length, used(b.out_, "out_"), nullptr);
 }
 
 const char *KaiserWindowPeriodic(int64_t window_length, bool periodic, const ScalarType *dtype_,
@@ -2509,9 +2715,10 @@ const char *KaiserWindowPeriodicOut(int64_t window_length, bool periodic, Tensor
 }
 
 const char *thunk_KaiserWindowPeriodicOut(void *p) {
-  struct B { void *scope; int64_t window_length; int64_t periodic; Tensor out_; };
+  struct B { void *scope; int64_t window_length; int64_t periodic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return KaiserWindowPeriodicOut(b.window_length, b.periodic != 0, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return KaiserWindowPeriodicOut(b.window_length, b.periodic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *KLDiv(Tensor self, Tensor target, int64_t reduction, bool log_target, Tensor *result) {
@@ -2520,9 +2727,11 @@ const char *KLDiv(Tensor self, Tensor target, int64_t reduction, bool log_target
 }
 
 const char *thunk_KLDiv(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; int64_t log_target; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; int64_t log_target; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = KLDiv(b.self, b.target, b.reduction, b.log_target != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = KLDiv(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      b.log_target != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2532,9 +2741,10 @@ const char *Kron(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Kron(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Kron(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Kron(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2545,9 +2755,10 @@ const char *KronOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_KronOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return KronOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return KronOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *KthValue(Tensor self, int64_t k, int64_t dim, bool keepdim, Tensor *values,
@@ -2556,9 +2767,10 @@ const char *KthValue(Tensor self, int64_t k, int64_t dim, bool keepdim, Tensor *
 }
 
 const char *thunk_KthValue(void *p) {
-  struct B { void *scope; Tensor self; int64_t k; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t k; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = KthValue(b.self, b.k, b.dim, b.keepdim != 0, &b.values.handle,
+  const Uses uses(b.self);
+  if (auto *e = KthValue(used(b.self, "self"), b.k, b.dim, b.keepdim != 0, &b.values.handle,
       &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
@@ -2571,9 +2783,11 @@ const char *KthValueValues(Tensor self, int64_t k, int64_t dim, bool keepdim, Te
 }
 
 const char *thunk_KthValueValues(void *p) {
-  struct B { void *scope; Tensor self; int64_t k; int64_t dim; int64_t keepdim; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t k; int64_t dim; int64_t keepdim; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return KthValueValues(b.self, b.k, b.dim, b.keepdim != 0, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return KthValueValues(used(b.self, "self"), b.k, b.dim, b.keepdim != 0, used(b.values, "values"),
+      used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *L1Loss(Tensor self, Tensor target, int64_t reduction, Tensor *result) {
@@ -2582,9 +2796,11 @@ const char *L1Loss(Tensor self, Tensor target, int64_t reduction, Tensor *result
 }
 
 const char *thunk_L1Loss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = L1Loss(b.self, b.target, b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = L1Loss(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2597,10 +2813,12 @@ const char *LayerNorm(Tensor input, const int64_t *normalized_shape, int64_t nor
 }
 
 const char *thunk_LayerNorm(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * normalized_shape; int64_t normalized_shape_len; Tensor weight; Tensor bias; double eps; int64_t cudnn_enable; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * normalized_shape; int64_t normalized_shape_len; Word weight; Word bias; double eps; int64_t cudnn_enable; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LayerNorm(b.input, b.normalized_shape, b.normalized_shape_len, b.weight, b.bias,
-      b.eps, b.cudnn_enable != 0, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = LayerNorm(used(b.input, "input"), b.normalized_shape, b.normalized_shape_len,
+      used_opt(b.weight, "weight"), used_opt(b.bias, "bias"), b.eps, b.cudnn_enable != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2616,9 +2834,10 @@ const char *LCM(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LCM(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LCM(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LCM(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2630,9 +2849,10 @@ const char *LCM_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LCM_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return LCM_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return LCM_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LCMOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2640,9 +2860,10 @@ const char *LCMOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LCMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LCMOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LCMOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Ldexp(Tensor self, Tensor other, Tensor *result) {
@@ -2651,9 +2872,10 @@ const char *Ldexp(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Ldexp(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Ldexp(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Ldexp(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2665,9 +2887,10 @@ const char *Ldexp_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Ldexp_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Ldexp_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Ldexp_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LdexpOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2675,9 +2898,10 @@ const char *LdexpOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LdexpOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LdexpOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LdexpOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Le(Tensor self, Tensor other, Tensor *result) {
@@ -2686,9 +2910,10 @@ const char *Le(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Le(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Le(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Le(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2700,9 +2925,10 @@ const char *Le_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Le_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Le_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Le_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LeakyReLU(Tensor self, Scalar negative_slope, Tensor *result) {
@@ -2711,9 +2937,10 @@ const char *LeakyReLU(Tensor self, Scalar negative_slope, Tensor *result) {
 }
 
 const char *thunk_LeakyReLU(void *p) {
-  struct B { void *scope; Tensor self; Scalar negative_slope; OutTensor result; };
+  struct B { void *scope; Word self; Scalar negative_slope; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LeakyReLU(b.self, b.negative_slope, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LeakyReLU(used(b.self, "self"), b.negative_slope, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2725,9 +2952,10 @@ const char *LeakyReLU_(Tensor self, Scalar negative_slope, Tensor *result) {
 }
 
 const char *thunk_LeakyReLU_(void *p) {
-  struct B { void *scope; Tensor self; Scalar negative_slope; };
+  struct B { void *scope; Word self; Scalar negative_slope; };
   auto &b = *static_cast<B *>(p);
-  return LeakyReLU_(b.self, b.negative_slope, nullptr);
+  const Uses uses(b.self);
+  return LeakyReLU_(used(b.self, "self"), b.negative_slope, nullptr);
 }
 
 const char *LeakyReLUBackward(Tensor grad_output, Tensor self, Scalar negative_slope,
@@ -2736,10 +2964,11 @@ const char *LeakyReLUBackward(Tensor grad_output, Tensor self, Scalar negative_s
 }
 
 const char *thunk_LeakyReLUBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar negative_slope; int64_t self_is_result; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Scalar negative_slope; int64_t self_is_result; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LeakyReLUBackward(b.grad_output, b.self, b.negative_slope, b.self_is_result != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = LeakyReLUBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.negative_slope, b.self_is_result != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2750,10 +2979,11 @@ const char *LeakyReLUBackwardGradInput(Tensor grad_output, Tensor self, Scalar n
 }
 
 const char *thunk_LeakyReLUBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar negative_slope; int64_t self_is_result; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Scalar negative_slope; int64_t self_is_result; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return LeakyReLUBackwardGradInput(b.grad_output, b.self, b.negative_slope, b.self_is_result != 0,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return LeakyReLUBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.negative_slope, b.self_is_result != 0, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *LeakyReLUOut(Tensor self, Scalar negative_slope, Tensor out_, Tensor *result) {
@@ -2763,9 +2993,10 @@ const char *LeakyReLUOut(Tensor self, Scalar negative_slope, Tensor out_, Tensor
 }
 
 const char *thunk_LeakyReLUOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar negative_slope; Tensor out_; };
+  struct B { void *scope; Word self; Scalar negative_slope; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LeakyReLUOut(b.self, b.negative_slope, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LeakyReLUOut(used(b.self, "self"), b.negative_slope, used(b.out_, "out_"), nullptr);
 }
 
 const char *LeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2773,9 +3004,10 @@ const char *LeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LeOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LeOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Lerp(Tensor self, Tensor end, Tensor weight, Tensor *result) {
@@ -2783,9 +3015,11 @@ const char *Lerp(Tensor self, Tensor end, Tensor weight, Tensor *result) {
 }
 
 const char *thunk_Lerp(void *p) {
-  struct B { void *scope; Tensor self; Tensor end; Tensor weight; OutTensor result; };
+  struct B { void *scope; Word self; Word end; Word weight; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Lerp(b.self, b.end, b.weight, &b.result.handle)) return e;
+  const Uses uses(b.self, b.end, b.weight);
+  if (auto *e = Lerp(used(b.self, "self"), used(b.end, "end"), used(b.weight, "weight"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2795,9 +3029,10 @@ const char *Lerp_(Tensor self, Tensor end, Tensor weight, Tensor *result) {
 }
 
 const char *thunk_Lerp_(void *p) {
-  struct B { void *scope; Tensor self; Tensor end; Tensor weight; };
+  struct B { void *scope; Word self; Word end; Word weight; };
   auto &b = *static_cast<B *>(p);
-  return Lerp_(b.self, b.end, b.weight, nullptr);
+  const Uses uses(b.self, b.end, b.weight);
+  return Lerp_(used(b.self, "self"), used(b.end, "end"), used(b.weight, "weight"), nullptr);
 }
 
 const char *LerpOut(Tensor self, Tensor end, Tensor weight, Tensor out_, Tensor *result) {
@@ -2805,9 +3040,11 @@ const char *LerpOut(Tensor self, Tensor end, Tensor weight, Tensor out_, Tensor 
 }
 
 const char *thunk_LerpOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor end; Tensor weight; Tensor out_; };
+  struct B { void *scope; Word self; Word end; Word weight; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LerpOut(b.self, b.end, b.weight, b.out_, nullptr);
+  const Uses uses(b.self, b.end, b.weight, b.out_);
+  return LerpOut(used(b.self, "self"), used(b.end, "end"), used(b.weight, "weight"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *LerpScalar(Tensor self, Tensor end, Scalar weight, Tensor *result) {
@@ -2816,9 +3053,11 @@ const char *LerpScalar(Tensor self, Tensor end, Scalar weight, Tensor *result) {
 }
 
 const char *thunk_LerpScalar(void *p) {
-  struct B { void *scope; Tensor self; Tensor end; Scalar weight; OutTensor result; };
+  struct B { void *scope; Word self; Word end; Scalar weight; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LerpScalar(b.self, b.end, b.weight, &b.result.handle)) return e;
+  const Uses uses(b.self, b.end);
+  if (auto *e = LerpScalar(used(b.self, "self"), used(b.end, "end"), b.weight,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2830,9 +3069,10 @@ const char *LerpScalar_(Tensor self, Tensor end, Scalar weight, Tensor *result) 
 }
 
 const char *thunk_LerpScalar_(void *p) {
-  struct B { void *scope; Tensor self; Tensor end; Scalar weight; };
+  struct B { void *scope; Word self; Word end; Scalar weight; };
   auto &b = *static_cast<B *>(p);
-  return LerpScalar_(b.self, b.end, b.weight, nullptr);
+  const Uses uses(b.self, b.end);
+  return LerpScalar_(used(b.self, "self"), used(b.end, "end"), b.weight, nullptr);
 }
 
 const char *LerpScalarOut(Tensor self, Tensor end, Scalar weight, Tensor out_, Tensor *result) {
@@ -2840,9 +3080,11 @@ const char *LerpScalarOut(Tensor self, Tensor end, Scalar weight, Tensor out_, T
 }
 
 const char *thunk_LerpScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor end; Scalar weight; Tensor out_; };
+  struct B { void *scope; Word self; Word end; Scalar weight; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LerpScalarOut(b.self, b.end, b.weight, b.out_, nullptr);
+  const Uses uses(b.self, b.end, b.out_);
+  return LerpScalarOut(used(b.self, "self"), used(b.end, "end"), b.weight, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LeScalar(Tensor self, Scalar other, Tensor *result) {
@@ -2851,9 +3093,10 @@ const char *LeScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LeScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LeScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LeScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2865,9 +3108,10 @@ const char *LeScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LeScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return LeScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return LeScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *LeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -2877,9 +3121,10 @@ const char *LeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_LeScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LeScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LeScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *Less(Tensor self, Tensor other, Tensor *result) {
@@ -2888,9 +3133,10 @@ const char *Less(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Less(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Less(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Less(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2901,9 +3147,10 @@ const char *Less_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Less_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Less_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Less_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LessEqual(Tensor self, Tensor other, Tensor *result) {
@@ -2912,9 +3159,10 @@ const char *LessEqual(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LessEqual(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LessEqual(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LessEqual(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2925,9 +3173,10 @@ const char *LessEqual_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LessEqual_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return LessEqual_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return LessEqual_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LessEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2936,9 +3185,10 @@ const char *LessEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_LessEqualOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LessEqualOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LessEqualOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LessEqualScalar(Tensor self, Scalar other, Tensor *result) {
@@ -2947,9 +3197,10 @@ const char *LessEqualScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LessEqualScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LessEqualScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LessEqualScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2960,9 +3211,10 @@ const char *LessEqualScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LessEqualScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return LessEqualScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return LessEqualScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *LessEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -2971,9 +3223,10 @@ const char *LessEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *r
 }
 
 const char *thunk_LessEqualScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LessEqualScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LessEqualScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *LessOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2982,9 +3235,10 @@ const char *LessOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LessOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LessOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LessOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LessScalar(Tensor self, Scalar other, Tensor *result) {
@@ -2992,9 +3246,10 @@ const char *LessScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LessScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LessScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LessScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3005,9 +3260,10 @@ const char *LessScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LessScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return LessScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return LessScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *LessScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3016,9 +3272,10 @@ const char *LessScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result
 }
 
 const char *thunk_LessScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LessScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LessScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *Lgamma(Tensor self, Tensor *result) {
@@ -3027,9 +3284,10 @@ const char *Lgamma(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Lgamma(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Lgamma(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Lgamma(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3041,9 +3299,10 @@ const char *Lgamma_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Lgamma_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Lgamma_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Lgamma_(used(b.self, "self"), nullptr);
 }
 
 const char *LgammaOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3053,9 +3312,10 @@ const char *LgammaOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LgammaOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LgammaOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LgammaOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Lift(Tensor self, Tensor *result) {
@@ -3064,9 +3324,10 @@ const char *Lift(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Lift(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Lift(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Lift(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3077,9 +3338,10 @@ const char *LiftFresh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LiftFresh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LiftFresh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LiftFresh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3090,9 +3352,10 @@ const char *LiftFreshCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LiftFreshCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LiftFreshCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LiftFreshCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3104,9 +3367,10 @@ const char *LiftFreshCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LiftFreshCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LiftFreshCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LiftFreshCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LiftOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3116,9 +3380,10 @@ const char *LiftOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LiftOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LiftOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LiftOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_LinalgCheckErrors(Tensor info, const char *api_name, bool is_matrix) {
@@ -3130,9 +3395,10 @@ const char *LinalgCholesky(Tensor self, bool upper, Tensor *result) {
 }
 
 const char *thunk_LinalgCholesky(void *p) {
-  struct B { void *scope; Tensor self; int64_t upper; OutTensor result; };
+  struct B { void *scope; Word self; int64_t upper; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgCholesky(b.self, b.upper != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgCholesky(used(b.self, "self"), b.upper != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3142,10 +3408,11 @@ const char *LinalgCholeskyEx(Tensor self, bool upper, bool check_errors, Tensor 
 }
 
 const char *thunk_LinalgCholeskyEx(void *p) {
-  struct B { void *scope; Tensor self; int64_t upper; int64_t check_errors; OutTensor L; OutTensor info; };
+  struct B { void *scope; Word self; int64_t upper; int64_t check_errors; OutTensor L; OutTensor info; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgCholeskyEx(b.self, b.upper != 0, b.check_errors != 0, &b.L.handle,
-      &b.info.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgCholeskyEx(used(b.self, "self"), b.upper != 0, b.check_errors != 0,
+      &b.L.handle, &b.info.handle)) return e;
   describe(b.L);
   describe(b.info);
   return nullptr;
@@ -3160,10 +3427,11 @@ const char *LinalgCholeskyExL(Tensor self, bool upper, bool check_errors, Tensor
 }
 
 const char *thunk_LinalgCholeskyExL(void *p) {
-  struct B { void *scope; Tensor self; int64_t upper; int64_t check_errors; Tensor L; Tensor info; };
+  struct B { void *scope; Word self; int64_t upper; int64_t check_errors; Word L; Word info; };
   auto &b = *static_cast<B *>(p);
-  return LinalgCholeskyExL(b.self, b.upper != 0, b.check_errors != 0, b.L, b.info, nullptr,
-      nullptr);
+  const Uses uses(b.self, b.L, b.info);
+  return LinalgCholeskyExL(used(b.self, "self"), b.upper != 0, b.check_errors != 0, used(b.L, "L"),
+      used(b.info, "info"), nullptr, nullptr);
 }
 
 const char *LinalgCholeskyOut(Tensor self, bool upper, Tensor out_, Tensor *result) {
@@ -3172,9 +3440,10 @@ const char *LinalgCholeskyOut(Tensor self, bool upper, Tensor out_, Tensor *resu
 }
 
 const char *thunk_LinalgCholeskyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t upper; Tensor out_; };
+  struct B { void *scope; Word self; int64_t upper; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgCholeskyOut(b.self, b.upper != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgCholeskyOut(used(b.self, "self"), b.upper != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgCond(Tensor self, const Scalar *p, Tensor *result) {
@@ -3182,9 +3451,10 @@ const char *LinalgCond(Tensor self, const Scalar *p, Tensor *result) {
 }
 
 const char *thunk_LinalgCond(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgCond(b.self, b.p.kind == ScalarNone ? nullptr : &b.p,
+  const Uses uses(b.self);
+  if (auto *e = LinalgCond(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3196,9 +3466,11 @@ const char *LinalgCondOut(Tensor self, const Scalar *p, Tensor out_, Tensor *res
 }
 
 const char *thunk_LinalgCondOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgCondOut(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgCondOut(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *LinalgCondPStr(Tensor self, const char *p, Tensor *result) {
@@ -3207,9 +3479,10 @@ const char *LinalgCondPStr(Tensor self, const char *p, Tensor *result) {
 }
 
 const char *thunk_LinalgCondPStr(void *p) {
-  struct B { void *scope; Tensor self; const char * p; OutTensor result; };
+  struct B { void *scope; Word self; const char * p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgCondPStr(b.self, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgCondPStr(used(b.self, "self"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3220,9 +3493,10 @@ const char *LinalgCondPStrOut(Tensor self, const char *p, Tensor out_, Tensor *r
 }
 
 const char *thunk_LinalgCondPStrOut(void *p) {
-  struct B { void *scope; Tensor self; const char * p; Tensor out_; };
+  struct B { void *scope; Word self; const char * p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgCondPStrOut(b.self, b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgCondPStrOut(used(b.self, "self"), b.p, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgCross(Tensor self, Tensor other, int64_t dim, Tensor *result) {
@@ -3231,9 +3505,11 @@ const char *LinalgCross(Tensor self, Tensor other, int64_t dim, Tensor *result) 
 }
 
 const char *thunk_LinalgCross(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; Word other; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgCross(b.self, b.other, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LinalgCross(used(b.self, "self"), used(b.other, "other"), b.dim,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3243,9 +3519,11 @@ const char *LinalgCrossOut(Tensor self, Tensor other, int64_t dim, Tensor out_, 
 }
 
 const char *thunk_LinalgCrossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word self; Word other; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgCrossOut(b.self, b.other, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LinalgCrossOut(used(b.self, "self"), used(b.other, "other"), b.dim, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LinalgDet(Tensor A, Tensor *result) {
@@ -3253,9 +3531,10 @@ const char *LinalgDet(Tensor A, Tensor *result) {
 }
 
 const char *thunk_LinalgDet(void *p) {
-  struct B { void *scope; Tensor A; OutTensor result; };
+  struct B { void *scope; Word A; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgDet(b.A, &b.result.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgDet(used(b.A, "A"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3270,9 +3549,10 @@ const char *LinalgDetOut(Tensor A, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LinalgDetOut(void *p) {
-  struct B { void *scope; Tensor A; Tensor out_; };
+  struct B { void *scope; Word A; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgDetOut(b.A, b.out_, nullptr);
+  const Uses uses(b.A, b.out_);
+  return LinalgDetOut(used(b.A, "A"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_LinalgDetResult(Tensor A, Tensor result, Tensor LU, Tensor pivots,
@@ -3285,9 +3565,11 @@ const char *LinalgDiagonal(Tensor A, int64_t offset, int64_t dim1, int64_t dim2,
 }
 
 const char *thunk_LinalgDiagonal(void *p) {
-  struct B { void *scope; Tensor A; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
+  struct B { void *scope; Word A; int64_t offset; int64_t dim1; int64_t dim2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgDiagonal(b.A, b.offset, b.dim1, b.dim2, &b.result.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgDiagonal(used(b.A, "A"), b.offset, b.dim1, b.dim2,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3297,9 +3579,11 @@ const char *LinalgEig(Tensor self, Tensor *eigenvalues, Tensor *eigenvectors) {
 }
 
 const char *thunk_LinalgEig(void *p) {
-  struct B { void *scope; Tensor self; OutTensor eigenvalues; OutTensor eigenvectors; };
+  struct B { void *scope; Word self; OutTensor eigenvalues; OutTensor eigenvectors; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgEig(b.self, &b.eigenvalues.handle, &b.eigenvectors.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgEig(used(b.self, "self"), &b.eigenvalues.handle,
+      &b.eigenvectors.handle)) return e;
   describe(b.eigenvalues);
   describe(b.eigenvectors);
   return nullptr;
@@ -3312,9 +3596,11 @@ const char *LinalgEigh(Tensor self, const char *UPLO, Tensor *eigenvalues, Tenso
 }
 
 const char *thunk_LinalgEigh(void *p) {
-  struct B { void *scope; Tensor self; const char * UPLO; OutTensor eigenvalues; OutTensor eigenvectors; };
+  struct B { void *scope; Word self; const char * UPLO; OutTensor eigenvalues; OutTensor eigenvectors; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgEigh(b.self, b.UPLO, &b.eigenvalues.handle, &b.eigenvectors.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgEigh(used(b.self, "self"), b.UPLO, &b.eigenvalues.handle,
+      &b.eigenvectors.handle)) return e;
   describe(b.eigenvalues);
   describe(b.eigenvectors);
   return nullptr;
@@ -3338,9 +3624,11 @@ const char *LinalgEighEigvals(Tensor self, const char *UPLO, Tensor eigvals, Ten
 }
 
 const char *thunk_LinalgEighEigvals(void *p) {
-  struct B { void *scope; Tensor self; const char * UPLO; Tensor eigvals; Tensor eigvecs; };
+  struct B { void *scope; Word self; const char * UPLO; Word eigvals; Word eigvecs; };
   auto &b = *static_cast<B *>(p);
-  return LinalgEighEigvals(b.self, b.UPLO, b.eigvals, b.eigvecs, nullptr, nullptr);
+  const Uses uses(b.self, b.eigvals, b.eigvecs);
+  return LinalgEighEigvals(used(b.self, "self"), b.UPLO, used(b.eigvals, "eigvals"),
+      used(b.eigvecs, "eigvecs"), nullptr, nullptr);
 }
 
 const char *LinalgEigOut(Tensor self, Tensor eigenvalues, Tensor eigenvectors,
@@ -3349,9 +3637,11 @@ const char *LinalgEigOut(Tensor self, Tensor eigenvalues, Tensor eigenvectors,
 }
 
 const char *thunk_LinalgEigOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor eigenvalues; Tensor eigenvectors; };
+  struct B { void *scope; Word self; Word eigenvalues; Word eigenvectors; };
   auto &b = *static_cast<B *>(p);
-  return LinalgEigOut(b.self, b.eigenvalues, b.eigenvectors, nullptr, nullptr);
+  const Uses uses(b.self, b.eigenvalues, b.eigenvectors);
+  return LinalgEigOut(used(b.self, "self"), used(b.eigenvalues, "eigenvalues"),
+      used(b.eigenvectors, "eigenvectors"), nullptr, nullptr);
 }
 
 const char *LinalgEigvals(Tensor self, Tensor *result) {
@@ -3359,9 +3649,10 @@ const char *LinalgEigvals(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LinalgEigvals(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgEigvals(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgEigvals(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3377,9 +3668,10 @@ const char *LinalgEigvalsh(Tensor self, const char *UPLO, Tensor *result) {
 }
 
 const char *thunk_LinalgEigvalsh(void *p) {
-  struct B { void *scope; Tensor self; const char * UPLO; OutTensor result; };
+  struct B { void *scope; Word self; const char * UPLO; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgEigvalsh(b.self, b.UPLO, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgEigvalsh(used(b.self, "self"), b.UPLO, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3390,9 +3682,10 @@ const char *LinalgEigvalshOut(Tensor self, const char *UPLO, Tensor out_, Tensor
 }
 
 const char *thunk_LinalgEigvalshOut(void *p) {
-  struct B { void *scope; Tensor self; const char * UPLO; Tensor out_; };
+  struct B { void *scope; Word self; const char * UPLO; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgEigvalshOut(b.self, b.UPLO, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgEigvalshOut(used(b.self, "self"), b.UPLO, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgEigvalsOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3402,9 +3695,10 @@ const char *LinalgEigvalsOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LinalgEigvalsOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgEigvalsOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgEigvalsOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgHouseholderProduct(Tensor input, Tensor tau, Tensor *result) {
@@ -3413,9 +3707,11 @@ const char *LinalgHouseholderProduct(Tensor input, Tensor tau, Tensor *result) {
 }
 
 const char *thunk_LinalgHouseholderProduct(void *p) {
-  struct B { void *scope; Tensor input; Tensor tau; OutTensor result; };
+  struct B { void *scope; Word input; Word tau; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgHouseholderProduct(b.input, b.tau, &b.result.handle)) return e;
+  const Uses uses(b.input, b.tau);
+  if (auto *e = LinalgHouseholderProduct(used(b.input, "input"), used(b.tau, "tau"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3425,9 +3721,11 @@ const char *LinalgHouseholderProductOut(Tensor input, Tensor tau, Tensor out_, T
 }
 
 const char *thunk_LinalgHouseholderProductOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor tau; Tensor out_; };
+  struct B { void *scope; Word input; Word tau; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgHouseholderProductOut(b.input, b.tau, b.out_, nullptr);
+  const Uses uses(b.input, b.tau, b.out_);
+  return LinalgHouseholderProductOut(used(b.input, "input"), used(b.tau, "tau"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *LinalgInv(Tensor A, Tensor *result) {
@@ -3435,9 +3733,10 @@ const char *LinalgInv(Tensor A, Tensor *result) {
 }
 
 const char *thunk_LinalgInv(void *p) {
-  struct B { void *scope; Tensor A; OutTensor result; };
+  struct B { void *scope; Word A; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgInv(b.A, &b.result.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgInv(used(b.A, "A"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3447,9 +3746,11 @@ const char *LinalgInvEx(Tensor A, bool check_errors, Tensor *inverse, Tensor *in
 }
 
 const char *thunk_LinalgInvEx(void *p) {
-  struct B { void *scope; Tensor A; int64_t check_errors; OutTensor inverse; OutTensor info; };
+  struct B { void *scope; Word A; int64_t check_errors; OutTensor inverse; OutTensor info; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgInvEx(b.A, b.check_errors != 0, &b.inverse.handle, &b.info.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgInvEx(used(b.A, "A"), b.check_errors != 0, &b.inverse.handle,
+      &b.info.handle)) return e;
   describe(b.inverse);
   describe(b.info);
   return nullptr;
@@ -3461,9 +3762,11 @@ const char *LinalgInvExInverse(Tensor A, bool check_errors, Tensor inverse, Tens
 }
 
 const char *thunk_LinalgInvExInverse(void *p) {
-  struct B { void *scope; Tensor A; int64_t check_errors; Tensor inverse; Tensor info; };
+  struct B { void *scope; Word A; int64_t check_errors; Word inverse; Word info; };
   auto &b = *static_cast<B *>(p);
-  return LinalgInvExInverse(b.A, b.check_errors != 0, b.inverse, b.info, nullptr, nullptr);
+  const Uses uses(b.A, b.inverse, b.info);
+  return LinalgInvExInverse(used(b.A, "A"), b.check_errors != 0, used(b.inverse, "inverse"),
+      used(b.info, "info"), nullptr, nullptr);
 }
 
 const char *LinalgInvOut(Tensor A, Tensor out_, Tensor *result) {
@@ -3472,9 +3775,10 @@ const char *LinalgInvOut(Tensor A, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LinalgInvOut(void *p) {
-  struct B { void *scope; Tensor A; Tensor out_; };
+  struct B { void *scope; Word A; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgInvOut(b.A, b.out_, nullptr);
+  const Uses uses(b.A, b.out_);
+  return LinalgInvOut(used(b.A, "A"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgLDLFactor(Tensor self, bool hermitian, Tensor *LD, Tensor *pivots) {
@@ -3484,9 +3788,11 @@ const char *LinalgLDLFactor(Tensor self, bool hermitian, Tensor *LD, Tensor *piv
 }
 
 const char *thunk_LinalgLDLFactor(void *p) {
-  struct B { void *scope; Tensor self; int64_t hermitian; OutTensor LD; OutTensor pivots; };
+  struct B { void *scope; Word self; int64_t hermitian; OutTensor LD; OutTensor pivots; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLDLFactor(b.self, b.hermitian != 0, &b.LD.handle, &b.pivots.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgLDLFactor(used(b.self, "self"), b.hermitian != 0, &b.LD.handle,
+      &b.pivots.handle)) return e;
   describe(b.LD);
   describe(b.pivots);
   return nullptr;
@@ -3498,10 +3804,11 @@ const char *LinalgLDLFactorEx(Tensor self, bool hermitian, bool check_errors, Te
 }
 
 const char *thunk_LinalgLDLFactorEx(void *p) {
-  struct B { void *scope; Tensor self; int64_t hermitian; int64_t check_errors; OutTensor LD; OutTensor pivots; OutTensor info; };
+  struct B { void *scope; Word self; int64_t hermitian; int64_t check_errors; OutTensor LD; OutTensor pivots; OutTensor info; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLDLFactorEx(b.self, b.hermitian != 0, b.check_errors != 0, &b.LD.handle,
-      &b.pivots.handle, &b.info.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgLDLFactorEx(used(b.self, "self"), b.hermitian != 0, b.check_errors != 0,
+      &b.LD.handle, &b.pivots.handle, &b.info.handle)) return e;
   describe(b.LD);
   describe(b.pivots);
   describe(b.info);
@@ -3514,10 +3821,11 @@ const char *LinalgLDLFactorExOut(Tensor self, bool hermitian, bool check_errors,
 }
 
 const char *thunk_LinalgLDLFactorExOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t hermitian; int64_t check_errors; Tensor LD; Tensor pivots; Tensor info; };
+  struct B { void *scope; Word self; int64_t hermitian; int64_t check_errors; Word LD; Word pivots; Word info; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLDLFactorExOut(b.self, b.hermitian != 0, b.check_errors != 0, b.LD, b.pivots,
-      b.info, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.LD, b.pivots, b.info);
+  return LinalgLDLFactorExOut(used(b.self, "self"), b.hermitian != 0, b.check_errors != 0,
+      used(b.LD, "LD"), used(b.pivots, "pivots"), used(b.info, "info"), nullptr, nullptr, nullptr);
 }
 
 const char *LinalgLDLFactorOut(Tensor self, bool hermitian, Tensor LD, Tensor pivots,
@@ -3528,9 +3836,11 @@ const char *LinalgLDLFactorOut(Tensor self, bool hermitian, Tensor LD, Tensor pi
 }
 
 const char *thunk_LinalgLDLFactorOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t hermitian; Tensor LD; Tensor pivots; };
+  struct B { void *scope; Word self; int64_t hermitian; Word LD; Word pivots; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLDLFactorOut(b.self, b.hermitian != 0, b.LD, b.pivots, nullptr, nullptr);
+  const Uses uses(b.self, b.LD, b.pivots);
+  return LinalgLDLFactorOut(used(b.self, "self"), b.hermitian != 0, used(b.LD, "LD"),
+      used(b.pivots, "pivots"), nullptr, nullptr);
 }
 
 const char *LinalgLDLSolve(Tensor LD, Tensor pivots, Tensor B, bool hermitian, Tensor *result) {
@@ -3538,9 +3848,11 @@ const char *LinalgLDLSolve(Tensor LD, Tensor pivots, Tensor B, bool hermitian, T
 }
 
 const char *thunk_LinalgLDLSolve(void *p) {
-  struct B { void *scope; Tensor LD; Tensor pivots; Tensor B; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word LD; Word pivots; Word B; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLDLSolve(b.LD, b.pivots, b.B, b.hermitian != 0, &b.result.handle)) return e;
+  const Uses uses(b.LD, b.pivots, b.B);
+  if (auto *e = LinalgLDLSolve(used(b.LD, "LD"), used(b.pivots, "pivots"), used(b.B, "B"),
+      b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3551,9 +3863,11 @@ const char *LinalgLDLSolveOut(Tensor LD, Tensor pivots, Tensor B, bool hermitian
 }
 
 const char *thunk_LinalgLDLSolveOut(void *p) {
-  struct B { void *scope; Tensor LD; Tensor pivots; Tensor B; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word LD; Word pivots; Word B; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLDLSolveOut(b.LD, b.pivots, b.B, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.LD, b.pivots, b.B, b.out_);
+  return LinalgLDLSolveOut(used(b.LD, "LD"), used(b.pivots, "pivots"), used(b.B, "B"),
+      b.hermitian != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgLstsq(Tensor self, Tensor b, const double *rcond, const char *driver,
@@ -3562,10 +3876,11 @@ const char *LinalgLstsq(Tensor self, Tensor b, const double *rcond, const char *
 }
 
 const char *thunk_LinalgLstsq(void *p) {
-  struct B { void *scope; Tensor self; Tensor b; const double * rcond; const char * driver; OutTensor solution; OutTensor residuals; OutTensor rank; OutTensor singular_values; };
+  struct B { void *scope; Word self; Word b; const double * rcond; const char * driver; OutTensor solution; OutTensor residuals; OutTensor rank; OutTensor singular_values; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLstsq(b.self, b.b, b.rcond, b.driver, &b.solution.handle,
-      &b.residuals.handle, &b.rank.handle, &b.singular_values.handle)) return e;
+  const Uses uses(b.self, b.b);
+  if (auto *e = LinalgLstsq(used(b.self, "self"), used(b.b, "b"), b.rcond, b.driver,
+      &b.solution.handle, &b.residuals.handle, &b.rank.handle, &b.singular_values.handle)) return e;
   describe(b.solution);
   describe(b.residuals);
   describe(b.rank);
@@ -3581,10 +3896,12 @@ const char *LinalgLstsqOut(Tensor self, Tensor b, const double *rcond, const cha
 }
 
 const char *thunk_LinalgLstsqOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor b; const double * rcond; const char * driver; Tensor solution; Tensor residuals; Tensor rank; Tensor singular_values; };
+  struct B { void *scope; Word self; Word b; const double * rcond; const char * driver; Word solution; Word residuals; Word rank; Word singular_values; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLstsqOut(b.self, b.b, b.rcond, b.driver, b.solution, b.residuals, b.rank,
-      b.singular_values, nullptr, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.b, b.solution, b.residuals, b.rank, b.singular_values);
+  return LinalgLstsqOut(used(b.self, "self"), used(b.b, "b"), b.rcond, b.driver, used(b.solution,
+      "solution"), used(b.residuals, "residuals"), used(b.rank, "rank"), used(b.singular_values,
+      "singular_values"), nullptr, nullptr, nullptr, nullptr);
 }
 
 const char *LinalgLU(Tensor A, bool pivot, Tensor *P, Tensor *L, Tensor *U) {
@@ -3592,9 +3909,11 @@ const char *LinalgLU(Tensor A, bool pivot, Tensor *P, Tensor *L, Tensor *U) {
 }
 
 const char *thunk_LinalgLU(void *p) {
-  struct B { void *scope; Tensor A; int64_t pivot; OutTensor P; OutTensor L; OutTensor U; };
+  struct B { void *scope; Word A; int64_t pivot; OutTensor P; OutTensor L; OutTensor U; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLU(b.A, b.pivot != 0, &b.P.handle, &b.L.handle, &b.U.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgLU(used(b.A, "A"), b.pivot != 0, &b.P.handle, &b.L.handle,
+      &b.U.handle)) return e;
   describe(b.P);
   describe(b.L);
   describe(b.U);
@@ -3607,9 +3926,11 @@ const char *LinalgLUFactor(Tensor A, bool pivot, Tensor *LU, Tensor *pivots) {
 }
 
 const char *thunk_LinalgLUFactor(void *p) {
-  struct B { void *scope; Tensor A; int64_t pivot; OutTensor LU; OutTensor pivots; };
+  struct B { void *scope; Word A; int64_t pivot; OutTensor LU; OutTensor pivots; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLUFactor(b.A, b.pivot != 0, &b.LU.handle, &b.pivots.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgLUFactor(used(b.A, "A"), b.pivot != 0, &b.LU.handle,
+      &b.pivots.handle)) return e;
   describe(b.LU);
   describe(b.pivots);
   return nullptr;
@@ -3621,9 +3942,10 @@ const char *LinalgLUFactorEx(Tensor A, bool pivot, bool check_errors, Tensor *LU
 }
 
 const char *thunk_LinalgLUFactorEx(void *p) {
-  struct B { void *scope; Tensor A; int64_t pivot; int64_t check_errors; OutTensor LU; OutTensor pivots; OutTensor info; };
+  struct B { void *scope; Word A; int64_t pivot; int64_t check_errors; OutTensor LU; OutTensor pivots; OutTensor info; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLUFactorEx(b.A, b.pivot != 0, b.check_errors != 0, &b.LU.handle,
+  const Uses uses(b.A);
+  if (auto *e = LinalgLUFactorEx(used(b.A, "A"), b.pivot != 0, b.check_errors != 0, &b.LU.handle,
       &b.pivots.handle, &b.info.handle)) return e;
   describe(b.LU);
   describe(b.pivots);
@@ -3637,10 +3959,11 @@ const char *LinalgLUFactorExOut(Tensor A, bool pivot, bool check_errors, Tensor 
 }
 
 const char *thunk_LinalgLUFactorExOut(void *p) {
-  struct B { void *scope; Tensor A; int64_t pivot; int64_t check_errors; Tensor LU; Tensor pivots; Tensor info; };
+  struct B { void *scope; Word A; int64_t pivot; int64_t check_errors; Word LU; Word pivots; Word info; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLUFactorExOut(b.A, b.pivot != 0, b.check_errors != 0, b.LU, b.pivots, b.info,
-      nullptr, nullptr, nullptr);
+  const Uses uses(b.A, b.LU, b.pivots, b.info);
+  return LinalgLUFactorExOut(used(b.A, "A"), b.pivot != 0, b.check_errors != 0, used(b.LU, "LU"),
+      used(b.pivots, "pivots"), used(b.info, "info"), nullptr, nullptr, nullptr);
 }
 
 const char *LinalgLUFactorOut(Tensor A, bool pivot, Tensor LU, Tensor pivots, Tensor *LU_result,
@@ -3651,9 +3974,11 @@ const char *LinalgLUFactorOut(Tensor A, bool pivot, Tensor LU, Tensor pivots, Te
 }
 
 const char *thunk_LinalgLUFactorOut(void *p) {
-  struct B { void *scope; Tensor A; int64_t pivot; Tensor LU; Tensor pivots; };
+  struct B { void *scope; Word A; int64_t pivot; Word LU; Word pivots; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLUFactorOut(b.A, b.pivot != 0, b.LU, b.pivots, nullptr, nullptr);
+  const Uses uses(b.A, b.LU, b.pivots);
+  return LinalgLUFactorOut(used(b.A, "A"), b.pivot != 0, used(b.LU, "LU"), used(b.pivots,
+      "pivots"), nullptr, nullptr);
 }
 
 const char *LinalgLUOut(Tensor A, bool pivot, Tensor P, Tensor L, Tensor U, Tensor *P_result,
@@ -3662,9 +3987,11 @@ const char *LinalgLUOut(Tensor A, bool pivot, Tensor P, Tensor L, Tensor U, Tens
 }
 
 const char *thunk_LinalgLUOut(void *p) {
-  struct B { void *scope; Tensor A; int64_t pivot; Tensor P; Tensor L; Tensor U; };
+  struct B { void *scope; Word A; int64_t pivot; Word P; Word L; Word U; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLUOut(b.A, b.pivot != 0, b.P, b.L, b.U, nullptr, nullptr, nullptr);
+  const Uses uses(b.A, b.P, b.L, b.U);
+  return LinalgLUOut(used(b.A, "A"), b.pivot != 0, used(b.P, "P"), used(b.L, "L"), used(b.U, "U"),
+      nullptr, nullptr, nullptr);
 }
 
 const char *LinalgLUSolve(Tensor LU, Tensor pivots, Tensor B, bool left, bool adjoint,
@@ -3673,10 +4000,11 @@ const char *LinalgLUSolve(Tensor LU, Tensor pivots, Tensor B, bool left, bool ad
 }
 
 const char *thunk_LinalgLUSolve(void *p) {
-  struct B { void *scope; Tensor LU; Tensor pivots; Tensor B; int64_t left; int64_t adjoint; OutTensor result; };
+  struct B { void *scope; Word LU; Word pivots; Word B; int64_t left; int64_t adjoint; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgLUSolve(b.LU, b.pivots, b.B, b.left != 0, b.adjoint != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.LU, b.pivots, b.B);
+  if (auto *e = LinalgLUSolve(used(b.LU, "LU"), used(b.pivots, "pivots"), used(b.B, "B"),
+      b.left != 0, b.adjoint != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3687,9 +4015,11 @@ const char *LinalgLUSolveOut(Tensor LU, Tensor pivots, Tensor B, bool left, bool
 }
 
 const char *thunk_LinalgLUSolveOut(void *p) {
-  struct B { void *scope; Tensor LU; Tensor pivots; Tensor B; int64_t left; int64_t adjoint; Tensor out_; };
+  struct B { void *scope; Word LU; Word pivots; Word B; int64_t left; int64_t adjoint; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgLUSolveOut(b.LU, b.pivots, b.B, b.left != 0, b.adjoint != 0, b.out_, nullptr);
+  const Uses uses(b.LU, b.pivots, b.B, b.out_);
+  return LinalgLUSolveOut(used(b.LU, "LU"), used(b.pivots, "pivots"), used(b.B, "B"), b.left != 0,
+      b.adjoint != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatMul(Tensor self, Tensor other, Tensor *result) {
@@ -3698,9 +4028,11 @@ const char *LinalgMatMul(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LinalgMatMul(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatMul(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LinalgMatMul(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3711,9 +4043,11 @@ const char *LinalgMatMulOut(Tensor self, Tensor other, Tensor out_, Tensor *resu
 }
 
 const char *thunk_LinalgMatMulOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatMulOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LinalgMatMulOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LinalgMatrixExp(Tensor self, Tensor *result) {
@@ -3722,9 +4056,10 @@ const char *LinalgMatrixExp(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LinalgMatrixExp(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixExp(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixExp(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3736,9 +4071,10 @@ const char *LinalgMatrixExpOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LinalgMatrixExpOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixExpOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixExpOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixNorm(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
@@ -3748,9 +4084,10 @@ const char *LinalgMatrixNorm(Tensor self, Scalar ord, const int64_t *dim, int64_
 }
 
 const char *thunk_LinalgMatrixNorm(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixNorm(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixNorm(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
       OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3763,10 +4100,11 @@ const char *LinalgMatrixNormOut(Tensor self, Scalar ord, const int64_t *dim, int
 }
 
 const char *thunk_LinalgMatrixNormOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixNormOut(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
-      OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixNormOut(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixNormStrOrd(Tensor self, const char *ord, const int64_t *dim,
@@ -3776,10 +4114,11 @@ const char *LinalgMatrixNormStrOrd(Tensor self, const char *ord, const int64_t *
 }
 
 const char *thunk_LinalgMatrixNormStrOrd(void *p) {
-  struct B { void *scope; Tensor self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixNormStrOrd(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
-      OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixNormStrOrd(used(b.self, "self"), b.ord, b.dim, b.dim_len,
+      b.keepdim != 0, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3792,10 +4131,11 @@ const char *LinalgMatrixNormStrOrdOut(Tensor self, const char *ord, const int64_
 }
 
 const char *thunk_LinalgMatrixNormStrOrdOut(void *p) {
-  struct B { void *scope; Tensor self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixNormStrOrdOut(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
-      OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixNormStrOrdOut(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixPower(Tensor self, int64_t n, Tensor *result) {
@@ -3803,9 +4143,10 @@ const char *LinalgMatrixPower(Tensor self, int64_t n, Tensor *result) {
 }
 
 const char *thunk_LinalgMatrixPower(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; OutTensor result; };
+  struct B { void *scope; Word self; int64_t n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixPower(b.self, b.n, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixPower(used(b.self, "self"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3816,9 +4157,10 @@ const char *LinalgMatrixPowerOut(Tensor self, int64_t n, Tensor out_, Tensor *re
 }
 
 const char *thunk_LinalgMatrixPowerOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; Tensor out_; };
+  struct B { void *scope; Word self; int64_t n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixPowerOut(b.self, b.n, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixPowerOut(used(b.self, "self"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixRank(Tensor self, double tol, bool hermitian, Tensor *result) {
@@ -3827,9 +4169,11 @@ const char *LinalgMatrixRank(Tensor self, double tol, bool hermitian, Tensor *re
 }
 
 const char *thunk_LinalgMatrixRank(void *p) {
-  struct B { void *scope; Tensor self; double tol; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word self; double tol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixRank(b.self, b.tol, b.hermitian != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixRank(used(b.self, "self"), b.tol, b.hermitian != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3841,10 +4185,11 @@ const char *LinalgMatrixRankAtolRtolFloat(Tensor self, const double *atol, const
 }
 
 const char *thunk_LinalgMatrixRankAtolRtolFloat(void *p) {
-  struct B { void *scope; Tensor self; const double * atol; const double * rtol; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixRankAtolRtolFloat(b.self, b.atol, b.rtol, b.hermitian != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixRankAtolRtolFloat(used(b.self, "self"), b.atol, b.rtol,
+      b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3856,10 +4201,11 @@ const char *LinalgMatrixRankAtolRtolFloatOut(Tensor self, const double *atol, co
 }
 
 const char *thunk_LinalgMatrixRankAtolRtolFloatOut(void *p) {
-  struct B { void *scope; Tensor self; const double * atol; const double * rtol; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixRankAtolRtolFloatOut(b.self, b.atol, b.rtol, b.hermitian != 0, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixRankAtolRtolFloatOut(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixRankAtolRtolTensor(Tensor input, Tensor atol, Tensor rtol, bool hermitian,
@@ -3869,10 +4215,11 @@ const char *LinalgMatrixRankAtolRtolTensor(Tensor input, Tensor atol, Tensor rto
 }
 
 const char *thunk_LinalgMatrixRankAtolRtolTensor(void *p) {
-  struct B { void *scope; Tensor input; Tensor atol; Tensor rtol; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word input; Word atol; Word rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixRankAtolRtolTensor(b.input, b.atol, b.rtol, b.hermitian != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.atol, b.rtol);
+  if (auto *e = LinalgMatrixRankAtolRtolTensor(used(b.input, "input"), used_opt(b.atol, "atol"),
+      used_opt(b.rtol, "rtol"), b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3885,10 +4232,11 @@ const char *LinalgMatrixRankAtolRtolTensorOut(Tensor input, Tensor atol, Tensor 
 }
 
 const char *thunk_LinalgMatrixRankAtolRtolTensorOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor atol; Tensor rtol; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word input; Word atol; Word rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixRankAtolRtolTensorOut(b.input, b.atol, b.rtol, b.hermitian != 0, b.out_,
-      nullptr);
+  const Uses uses(b.input, b.atol, b.rtol, b.out_);
+  return LinalgMatrixRankAtolRtolTensorOut(used(b.input, "input"), used_opt(b.atol, "atol"),
+      used_opt(b.rtol, "rtol"), b.hermitian != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixRankOut(Tensor self, double tol, bool hermitian, Tensor out_,
@@ -3898,9 +4246,11 @@ const char *LinalgMatrixRankOut(Tensor self, double tol, bool hermitian, Tensor 
 }
 
 const char *thunk_LinalgMatrixRankOut(void *p) {
-  struct B { void *scope; Tensor self; double tol; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word self; double tol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixRankOut(b.self, b.tol, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixRankOut(used(b.self, "self"), b.tol, b.hermitian != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LinalgMatrixRankOutTolTensor(Tensor input, Tensor tol, bool hermitian, Tensor out_,
@@ -3910,9 +4260,11 @@ const char *LinalgMatrixRankOutTolTensor(Tensor input, Tensor tol, bool hermitia
 }
 
 const char *thunk_LinalgMatrixRankOutTolTensor(void *p) {
-  struct B { void *scope; Tensor input; Tensor tol; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word input; Word tol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixRankOutTolTensor(b.input, b.tol, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.input, b.tol, b.out_);
+  return LinalgMatrixRankOutTolTensor(used(b.input, "input"), used(b.tol, "tol"), b.hermitian != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMatrixRankTolTensor(Tensor input, Tensor tol, bool hermitian, Tensor *result) {
@@ -3921,10 +4273,11 @@ const char *LinalgMatrixRankTolTensor(Tensor input, Tensor tol, bool hermitian, 
 }
 
 const char *thunk_LinalgMatrixRankTolTensor(void *p) {
-  struct B { void *scope; Tensor input; Tensor tol; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word input; Word tol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixRankTolTensor(b.input, b.tol, b.hermitian != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.tol);
+  if (auto *e = LinalgMatrixRankTolTensor(used(b.input, "input"), used(b.tol, "tol"),
+      b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3935,9 +4288,10 @@ const char *LinalgMatrixSqrth(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LinalgMatrixSqrth(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMatrixSqrth(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgMatrixSqrth(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3949,9 +4303,10 @@ const char *LinalgMatrixSqrthOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LinalgMatrixSqrthOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMatrixSqrthOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgMatrixSqrthOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgMultiDot(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
@@ -3960,9 +4315,10 @@ const char *LinalgMultiDot(const Tensor *tensors, int64_t tensors_len, Tensor *r
 }
 
 const char *thunk_LinalgMultiDot(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgMultiDot(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = LinalgMultiDot(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3974,9 +4330,11 @@ const char *LinalgMultiDotOut(const Tensor *tensors, int64_t tensors_len, Tensor
 }
 
 const char *thunk_LinalgMultiDotOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgMultiDotOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return LinalgMultiDotOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgNorm(Tensor self, const Scalar *ord, const int64_t *dim, int64_t dim_len,
@@ -3986,10 +4344,11 @@ const char *LinalgNorm(Tensor self, const Scalar *ord, const int64_t *dim, int64
 }
 
 const char *thunk_LinalgNorm(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgNorm(b.self, b.ord.kind == ScalarNone ? nullptr : &b.ord, b.dim, b.dim_len,
-      b.keepdim != 0, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgNorm(used(b.self, "self"), b.ord.kind == ScalarNone ? nullptr : &b.ord,
+      b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4001,9 +4360,10 @@ const char *LinalgNormOrdStr(Tensor self, const char *ord, const int64_t *dim, i
 }
 
 const char *thunk_LinalgNormOrdStr(void *p) {
-  struct B { void *scope; Tensor self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgNormOrdStr(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = LinalgNormOrdStr(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
       OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4017,10 +4377,11 @@ const char *LinalgNormOrdStrOut(Tensor self, const char *ord, const int64_t *dim
 }
 
 const char *thunk_LinalgNormOrdStrOut(void *p) {
-  struct B { void *scope; Tensor self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; const char * ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgNormOrdStrOut(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
-      OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgNormOrdStrOut(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgNormOut(Tensor self, const Scalar *ord, const int64_t *dim, int64_t dim_len,
@@ -4031,10 +4392,11 @@ const char *LinalgNormOut(Tensor self, const Scalar *ord, const int64_t *dim, in
 }
 
 const char *thunk_LinalgNormOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgNormOut(b.self, b.ord.kind == ScalarNone ? nullptr : &b.ord, b.dim, b.dim_len,
-      b.keepdim != 0, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgNormOut(used(b.self, "self"), b.ord.kind == ScalarNone ? nullptr : &b.ord, b.dim,
+      b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgPinv(Tensor self, double rcond, bool hermitian, Tensor *result) {
@@ -4042,9 +4404,11 @@ const char *LinalgPinv(Tensor self, double rcond, bool hermitian, Tensor *result
 }
 
 const char *thunk_LinalgPinv(void *p) {
-  struct B { void *scope; Tensor self; double rcond; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word self; double rcond; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgPinv(b.self, b.rcond, b.hermitian != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgPinv(used(b.self, "self"), b.rcond, b.hermitian != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4056,9 +4420,10 @@ const char *LinalgPinvAtolRtolFloat(Tensor self, const double *atol, const doubl
 }
 
 const char *thunk_LinalgPinvAtolRtolFloat(void *p) {
-  struct B { void *scope; Tensor self; const double * atol; const double * rtol; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgPinvAtolRtolFloat(b.self, b.atol, b.rtol, b.hermitian != 0,
+  const Uses uses(b.self);
+  if (auto *e = LinalgPinvAtolRtolFloat(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4071,9 +4436,11 @@ const char *LinalgPinvAtolRtolFloatOut(Tensor self, const double *atol, const do
 }
 
 const char *thunk_LinalgPinvAtolRtolFloatOut(void *p) {
-  struct B { void *scope; Tensor self; const double * atol; const double * rtol; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgPinvAtolRtolFloatOut(b.self, b.atol, b.rtol, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgPinvAtolRtolFloatOut(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgPinvAtolRtolTensor(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
@@ -4082,10 +4449,11 @@ const char *LinalgPinvAtolRtolTensor(Tensor self, Tensor atol, Tensor rtol, bool
 }
 
 const char *thunk_LinalgPinvAtolRtolTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor atol; Tensor rtol; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word self; Word atol; Word rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgPinvAtolRtolTensor(b.self, b.atol, b.rtol, b.hermitian != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.atol, b.rtol);
+  if (auto *e = LinalgPinvAtolRtolTensor(used(b.self, "self"), used_opt(b.atol, "atol"),
+      used_opt(b.rtol, "rtol"), b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4096,9 +4464,11 @@ const char *LinalgPinvAtolRtolTensorOut(Tensor self, Tensor atol, Tensor rtol, b
 }
 
 const char *thunk_LinalgPinvAtolRtolTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor atol; Tensor rtol; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word self; Word atol; Word rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgPinvAtolRtolTensorOut(b.self, b.atol, b.rtol, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.atol, b.rtol, b.out_);
+  return LinalgPinvAtolRtolTensorOut(used(b.self, "self"), used_opt(b.atol, "atol"),
+      used_opt(b.rtol, "rtol"), b.hermitian != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgPinvOut(Tensor self, double rcond, bool hermitian, Tensor out_, Tensor *result) {
@@ -4107,9 +4477,11 @@ const char *LinalgPinvOut(Tensor self, double rcond, bool hermitian, Tensor out_
 }
 
 const char *thunk_LinalgPinvOut(void *p) {
-  struct B { void *scope; Tensor self; double rcond; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word self; double rcond; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgPinvOut(b.self, b.rcond, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgPinvOut(used(b.self, "self"), b.rcond, b.hermitian != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LinalgPinvOutRcondTensor(Tensor self, Tensor rcond, bool hermitian, Tensor out_,
@@ -4119,9 +4491,11 @@ const char *LinalgPinvOutRcondTensor(Tensor self, Tensor rcond, bool hermitian, 
 }
 
 const char *thunk_LinalgPinvOutRcondTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor rcond; int64_t hermitian; Tensor out_; };
+  struct B { void *scope; Word self; Word rcond; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgPinvOutRcondTensor(b.self, b.rcond, b.hermitian != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.rcond, b.out_);
+  return LinalgPinvOutRcondTensor(used(b.self, "self"), used(b.rcond, "rcond"), b.hermitian != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgPinvRcondTensor(Tensor self, Tensor rcond, bool hermitian, Tensor *result) {
@@ -4130,10 +4504,11 @@ const char *LinalgPinvRcondTensor(Tensor self, Tensor rcond, bool hermitian, Ten
 }
 
 const char *thunk_LinalgPinvRcondTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor rcond; int64_t hermitian; OutTensor result; };
+  struct B { void *scope; Word self; Word rcond; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgPinvRcondTensor(b.self, b.rcond, b.hermitian != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.rcond);
+  if (auto *e = LinalgPinvRcondTensor(used(b.self, "self"), used(b.rcond, "rcond"),
+      b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4143,9 +4518,10 @@ const char *LinalgPolar(Tensor A, Tensor *U, Tensor *H) {
 }
 
 const char *thunk_LinalgPolar(void *p) {
-  struct B { void *scope; Tensor A; OutTensor U; OutTensor H; };
+  struct B { void *scope; Word A; OutTensor U; OutTensor H; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgPolar(b.A, &b.U.handle, &b.H.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgPolar(used(b.A, "A"), &b.U.handle, &b.H.handle)) return e;
   describe(b.U);
   describe(b.H);
   return nullptr;
@@ -4159,9 +4535,10 @@ const char *LinalgPolarOut(Tensor A, Tensor U, Tensor H, Tensor *U_result, Tenso
 }
 
 const char *thunk_LinalgPolarOut(void *p) {
-  struct B { void *scope; Tensor A; Tensor U; Tensor H; };
+  struct B { void *scope; Word A; Word U; Word H; };
   auto &b = *static_cast<B *>(p);
-  return LinalgPolarOut(b.A, b.U, b.H, nullptr, nullptr);
+  const Uses uses(b.A, b.U, b.H);
+  return LinalgPolarOut(used(b.A, "A"), used(b.U, "U"), used(b.H, "H"), nullptr, nullptr);
 }
 
 const char *LinalgPowSum(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
@@ -4172,9 +4549,10 @@ const char *LinalgPowSum(Tensor self, Scalar ord, const int64_t *dim, int64_t di
 }
 
 const char *thunk_LinalgPowSum(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgPowSum(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = LinalgPowSum(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
       OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4185,9 +4563,10 @@ const char *LinalgQR(Tensor A, const char *mode, Tensor *Q, Tensor *R) {
 }
 
 const char *thunk_LinalgQR(void *p) {
-  struct B { void *scope; Tensor A; const char * mode; OutTensor Q; OutTensor R; };
+  struct B { void *scope; Word A; const char * mode; OutTensor Q; OutTensor R; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgQR(b.A, b.mode, &b.Q.handle, &b.R.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgQR(used(b.A, "A"), b.mode, &b.Q.handle, &b.R.handle)) return e;
   describe(b.Q);
   describe(b.R);
   return nullptr;
@@ -4202,9 +4581,10 @@ const char *LinalgQROut(Tensor A, const char *mode, Tensor Q, Tensor R, Tensor *
 }
 
 const char *thunk_LinalgQROut(void *p) {
-  struct B { void *scope; Tensor A; const char * mode; Tensor Q; Tensor R; };
+  struct B { void *scope; Word A; const char * mode; Word Q; Word R; };
   auto &b = *static_cast<B *>(p);
-  return LinalgQROut(b.A, b.mode, b.Q, b.R, nullptr, nullptr);
+  const Uses uses(b.A, b.Q, b.R);
+  return LinalgQROut(used(b.A, "A"), b.mode, used(b.Q, "Q"), used(b.R, "R"), nullptr, nullptr);
 }
 
 const char *LinalgSlogdet(Tensor A, Tensor *sign, Tensor *logabsdet) {
@@ -4213,9 +4593,10 @@ const char *LinalgSlogdet(Tensor A, Tensor *sign, Tensor *logabsdet) {
 }
 
 const char *thunk_LinalgSlogdet(void *p) {
-  struct B { void *scope; Tensor A; OutTensor sign; OutTensor logabsdet; };
+  struct B { void *scope; Word A; OutTensor sign; OutTensor logabsdet; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgSlogdet(b.A, &b.sign.handle, &b.logabsdet.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgSlogdet(used(b.A, "A"), &b.sign.handle, &b.logabsdet.handle)) return e;
   describe(b.sign);
   describe(b.logabsdet);
   return nullptr;
@@ -4233,9 +4614,11 @@ const char *LinalgSlogdetOut(Tensor A, Tensor sign, Tensor logabsdet, Tensor *si
 }
 
 const char *thunk_LinalgSlogdetOut(void *p) {
-  struct B { void *scope; Tensor A; Tensor sign; Tensor logabsdet; };
+  struct B { void *scope; Word A; Word sign; Word logabsdet; };
   auto &b = *static_cast<B *>(p);
-  return LinalgSlogdetOut(b.A, b.sign, b.logabsdet, nullptr, nullptr);
+  const Uses uses(b.A, b.sign, b.logabsdet);
+  return LinalgSlogdetOut(used(b.A, "A"), used(b.sign, "sign"), used(b.logabsdet, "logabsdet"),
+      nullptr, nullptr);
 }
 
 const char *_LinalgSlogdetSign(Tensor A, Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots,
@@ -4248,9 +4631,11 @@ const char *LinalgSolve(Tensor A, Tensor B, bool left, Tensor *result) {
 }
 
 const char *thunk_LinalgSolve(void *p) {
-  struct B { void *scope; Tensor A; Tensor B; int64_t left; OutTensor result; };
+  struct B { void *scope; Word A; Word B; int64_t left; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgSolve(b.A, b.B, b.left != 0, &b.result.handle)) return e;
+  const Uses uses(b.A, b.B);
+  if (auto *e = LinalgSolve(used(b.A, "A"), used(b.B, "B"), b.left != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4263,10 +4648,11 @@ const char *LinalgSolveEx(Tensor A, Tensor B, bool left, bool check_errors, Tens
 }
 
 const char *thunk_LinalgSolveEx(void *p) {
-  struct B { void *scope; Tensor A; Tensor B; int64_t left; int64_t check_errors; OutTensor result; OutTensor info; };
+  struct B { void *scope; Word A; Word B; int64_t left; int64_t check_errors; OutTensor result; OutTensor info; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgSolveEx(b.A, b.B, b.left != 0, b.check_errors != 0, &b.result.handle,
-      &b.info.handle)) return e;
+  const Uses uses(b.A, b.B);
+  if (auto *e = LinalgSolveEx(used(b.A, "A"), used(b.B, "B"), b.left != 0, b.check_errors != 0,
+      &b.result.handle, &b.info.handle)) return e;
   describe(b.result);
   describe(b.info);
   return nullptr;
@@ -4285,10 +4671,11 @@ const char *LinalgSolveExOut(Tensor A, Tensor B, bool left, bool check_errors, T
 }
 
 const char *thunk_LinalgSolveExOut(void *p) {
-  struct B { void *scope; Tensor A; Tensor B; int64_t left; int64_t check_errors; Tensor result; Tensor info; };
+  struct B { void *scope; Word A; Word B; int64_t left; int64_t check_errors; Word result; Word info; };
   auto &b = *static_cast<B *>(p);
-  return LinalgSolveExOut(b.A, b.B, b.left != 0, b.check_errors != 0, b.result, b.info, nullptr,
-      nullptr);
+  const Uses uses(b.A, b.B, b.result, b.info);
+  return LinalgSolveExOut(used(b.A, "A"), used(b.B, "B"), b.left != 0, b.check_errors != 0,
+      used(b.result, "result"), used(b.info, "info"), nullptr, nullptr);
 }
 
 const char *_LinalgSolveExResult(Tensor A, Tensor B, bool left, bool check_errors, Tensor result,
@@ -4303,9 +4690,10 @@ const char *LinalgSolveOut(Tensor A, Tensor B, bool left, Tensor out_, Tensor *r
 }
 
 const char *thunk_LinalgSolveOut(void *p) {
-  struct B { void *scope; Tensor A; Tensor B; int64_t left; Tensor out_; };
+  struct B { void *scope; Word A; Word B; int64_t left; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgSolveOut(b.A, b.B, b.left != 0, b.out_, nullptr);
+  const Uses uses(b.A, b.B, b.out_);
+  return LinalgSolveOut(used(b.A, "A"), used(b.B, "B"), b.left != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgSolveTriangular(Tensor self, Tensor B, bool upper, bool left, bool unitriangular,
@@ -4316,10 +4704,11 @@ const char *LinalgSolveTriangular(Tensor self, Tensor B, bool upper, bool left, 
 }
 
 const char *thunk_LinalgSolveTriangular(void *p) {
-  struct B { void *scope; Tensor self; Tensor B; int64_t upper; int64_t left; int64_t unitriangular; OutTensor result; };
+  struct B { void *scope; Word self; Word B; int64_t upper; int64_t left; int64_t unitriangular; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgSolveTriangular(b.self, b.B, b.upper != 0, b.left != 0, b.unitriangular != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.B);
+  if (auto *e = LinalgSolveTriangular(used(b.self, "self"), used(b.B, "B"), b.upper != 0,
+      b.left != 0, b.unitriangular != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4333,10 +4722,11 @@ const char *LinalgSolveTriangularOut(Tensor self, Tensor B, bool upper, bool lef
 }
 
 const char *thunk_LinalgSolveTriangularOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor B; int64_t upper; int64_t left; int64_t unitriangular; Tensor out_; };
+  struct B { void *scope; Word self; Word B; int64_t upper; int64_t left; int64_t unitriangular; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgSolveTriangularOut(b.self, b.B, b.upper != 0, b.left != 0, b.unitriangular != 0,
-      b.out_, nullptr);
+  const Uses uses(b.self, b.B, b.out_);
+  return LinalgSolveTriangularOut(used(b.self, "self"), used(b.B, "B"), b.upper != 0, b.left != 0,
+      b.unitriangular != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgSVD(Tensor A, bool full_matrices, const char *driver, Tensor *U, Tensor *S,
@@ -4347,9 +4737,10 @@ const char *LinalgSVD(Tensor A, bool full_matrices, const char *driver, Tensor *
 }
 
 const char *thunk_LinalgSVD(void *p) {
-  struct B { void *scope; Tensor A; int64_t full_matrices; const char * driver; OutTensor U; OutTensor S; OutTensor Vh; };
+  struct B { void *scope; Word A; int64_t full_matrices; const char * driver; OutTensor U; OutTensor S; OutTensor Vh; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgSVD(b.A, b.full_matrices != 0, b.driver, &b.U.handle, &b.S.handle,
+  const Uses uses(b.A);
+  if (auto *e = LinalgSVD(used(b.A, "A"), b.full_matrices != 0, b.driver, &b.U.handle, &b.S.handle,
       &b.Vh.handle)) return e;
   describe(b.U);
   describe(b.S);
@@ -4371,9 +4762,11 @@ const char *LinalgSVDU(Tensor A, bool full_matrices, const char *driver, Tensor 
 }
 
 const char *thunk_LinalgSVDU(void *p) {
-  struct B { void *scope; Tensor A; int64_t full_matrices; const char * driver; Tensor U; Tensor S; Tensor Vh; };
+  struct B { void *scope; Word A; int64_t full_matrices; const char * driver; Word U; Word S; Word Vh; };
   auto &b = *static_cast<B *>(p);
-  return LinalgSVDU(b.A, b.full_matrices != 0, b.driver, b.U, b.S, b.Vh, nullptr, nullptr, nullptr);
+  const Uses uses(b.A, b.U, b.S, b.Vh);
+  return LinalgSVDU(used(b.A, "A"), b.full_matrices != 0, b.driver, used(b.U, "U"), used(b.S, "S"),
+      used(b.Vh, "Vh"), nullptr, nullptr, nullptr);
 }
 
 const char *_LinalgSVDU(Tensor A, bool full_matrices, bool compute_uv, const char *driver,
@@ -4386,9 +4779,10 @@ const char *LinalgSVDVals(Tensor A, const char *driver, Tensor *result) {
 }
 
 const char *thunk_LinalgSVDVals(void *p) {
-  struct B { void *scope; Tensor A; const char * driver; OutTensor result; };
+  struct B { void *scope; Word A; const char * driver; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgSVDVals(b.A, b.driver, &b.result.handle)) return e;
+  const Uses uses(b.A);
+  if (auto *e = LinalgSVDVals(used(b.A, "A"), b.driver, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4399,9 +4793,10 @@ const char *LinalgSVDValsOut(Tensor A, const char *driver, Tensor out_, Tensor *
 }
 
 const char *thunk_LinalgSVDValsOut(void *p) {
-  struct B { void *scope; Tensor A; const char * driver; Tensor out_; };
+  struct B { void *scope; Word A; const char * driver; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgSVDValsOut(b.A, b.driver, b.out_, nullptr);
+  const Uses uses(b.A, b.out_);
+  return LinalgSVDValsOut(used(b.A, "A"), b.driver, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgTensorInv(Tensor self, int64_t ind, Tensor *result) {
@@ -4409,9 +4804,10 @@ const char *LinalgTensorInv(Tensor self, int64_t ind, Tensor *result) {
 }
 
 const char *thunk_LinalgTensorInv(void *p) {
-  struct B { void *scope; Tensor self; int64_t ind; OutTensor result; };
+  struct B { void *scope; Word self; int64_t ind; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgTensorInv(b.self, b.ind, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LinalgTensorInv(used(b.self, "self"), b.ind, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4422,9 +4818,10 @@ const char *LinalgTensorInvOut(Tensor self, int64_t ind, Tensor out_, Tensor *re
 }
 
 const char *thunk_LinalgTensorInvOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t ind; Tensor out_; };
+  struct B { void *scope; Word self; int64_t ind; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgTensorInvOut(b.self, b.ind, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgTensorInvOut(used(b.self, "self"), b.ind, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgTensorSolve(Tensor self, Tensor other, const int64_t *dims, int64_t dims_len,
@@ -4434,9 +4831,11 @@ const char *LinalgTensorSolve(Tensor self, Tensor other, const int64_t *dims, in
 }
 
 const char *thunk_LinalgTensorSolve(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; Word other; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgTensorSolve(b.self, b.other, b.dims, b.dims_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LinalgTensorSolve(used(b.self, "self"), used(b.other, "other"), b.dims, b.dims_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4448,9 +4847,11 @@ const char *LinalgTensorSolveOut(Tensor self, Tensor other, const int64_t *dims,
 }
 
 const char *thunk_LinalgTensorSolveOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const int64_t * dims; int64_t dims_len; Tensor out_; };
+  struct B { void *scope; Word self; Word other; const int64_t * dims; int64_t dims_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgTensorSolveOut(b.self, b.other, b.dims, b.dims_len, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LinalgTensorSolveOut(used(b.self, "self"), used(b.other, "other"), b.dims, b.dims_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgVander(Tensor x, const int64_t *N, Tensor *result) {
@@ -4458,9 +4859,10 @@ const char *LinalgVander(Tensor x, const int64_t *N, Tensor *result) {
 }
 
 const char *thunk_LinalgVander(void *p) {
-  struct B { void *scope; Tensor x; const int64_t * N; OutTensor result; };
+  struct B { void *scope; Word x; const int64_t * N; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgVander(b.x, b.N, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = LinalgVander(used(b.x, "x"), b.N, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4470,9 +4872,10 @@ const char *LinalgVecdot(Tensor x, Tensor y, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_LinalgVecdot(void *p) {
-  struct B { void *scope; Tensor x; Tensor y; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word x; Word y; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgVecdot(b.x, b.y, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.x, b.y);
+  if (auto *e = LinalgVecdot(used(b.x, "x"), used(b.y, "y"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4483,9 +4886,10 @@ const char *LinalgVecdotOut(Tensor x, Tensor y, int64_t dim, Tensor out_, Tensor
 }
 
 const char *thunk_LinalgVecdotOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor y; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word x; Word y; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgVecdotOut(b.x, b.y, b.dim, b.out_, nullptr);
+  const Uses uses(b.x, b.y, b.out_);
+  return LinalgVecdotOut(used(b.x, "x"), used(b.y, "y"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinalgVectorNorm(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
@@ -4496,9 +4900,10 @@ const char *LinalgVectorNorm(Tensor self, Scalar ord, const int64_t *dim, int64_
 }
 
 const char *thunk_LinalgVectorNorm(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinalgVectorNorm(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = LinalgVectorNorm(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
       OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4513,10 +4918,11 @@ const char *LinalgVectorNormOut(Tensor self, Scalar ord, const int64_t *dim, int
 }
 
 const char *thunk_LinalgVectorNormOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar ord; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinalgVectorNormOut(b.self, b.ord, b.dim, b.dim_len, b.keepdim != 0,
-      OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LinalgVectorNormOut(used(b.self, "self"), b.ord, b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *Linear(Tensor input, Tensor weight, Tensor bias, Tensor *result) {
@@ -4525,9 +4931,11 @@ const char *Linear(Tensor input, Tensor weight, Tensor bias, Tensor *result) {
 }
 
 const char *thunk_Linear(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Linear(b.input, b.weight, b.bias, &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = Linear(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4538,10 +4946,12 @@ const char *LinearBackward(Tensor self, Tensor grad_output, Tensor weight, const
 }
 
 const char *thunk_LinearBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinearBackward(b.self, b.grad_output, b.weight, b.output_mask, &b.result0.handle,
-      &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.self, b.grad_output, b.weight);
+  if (auto *e = LinearBackward(used(b.self, "self"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), b.output_mask, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -4555,9 +4965,11 @@ const char *LinearBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
 }
 
 const char *thunk_LinearBackwardOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return LinearBackwardOut(b.self, b.grad_output, b.weight, b.output_mask, b.out0, b.out1, b.out2,
+  const Uses uses(b.self, b.grad_output, b.weight, b.out0, b.out1, b.out2);
+  return LinearBackwardOut(used(b.self, "self"), used(b.grad_output, "grad_output"), used(b.weight,
+      "weight"), b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"),
       nullptr, nullptr, nullptr);
 }
 
@@ -4566,9 +4978,11 @@ const char *LinearOut(Tensor input, Tensor weight, Tensor bias, Tensor out_, Ten
 }
 
 const char *thunk_LinearOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor out_; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinearOut(b.input, b.weight, b.bias, b.out_, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.out_);
+  return LinearOut(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Linspace(Scalar start, Scalar end, int64_t steps, const ScalarType *dtype_,
@@ -4596,9 +5010,10 @@ const char *LinspaceOut(Scalar start, Scalar end, int64_t steps, Tensor out_, Te
 }
 
 const char *thunk_LinspaceOut(void *p) {
-  struct B { void *scope; Scalar start; Scalar end; int64_t steps; Tensor out_; };
+  struct B { void *scope; Scalar start; Scalar end; int64_t steps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinspaceOut(b.start, b.end, b.steps, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return LinspaceOut(b.start, b.end, b.steps, used(b.out_, "out_"), nullptr);
 }
 
 const char *LinspaceScalarTensor(Scalar start, Tensor end, int64_t steps, const ScalarType *dtype_,
@@ -4609,11 +5024,12 @@ const char *LinspaceScalarTensor(Scalar start, Tensor end, int64_t steps, const 
 }
 
 const char *thunk_LinspaceScalarTensor(void *p) {
-  struct B { void *scope; Scalar start; Tensor end; int64_t steps; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Scalar start; Word end; int64_t steps; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinspaceScalarTensor(b.start, b.end, b.steps, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      &b.result.handle)) return e;
+  const Uses uses(b.end);
+  if (auto *e = LinspaceScalarTensor(b.start, used(b.end, "end"), b.steps,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4628,9 +5044,11 @@ const char *LinspaceScalarTensorOut(Scalar start, Tensor end, int64_t steps, Ten
 }
 
 const char *thunk_LinspaceScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar start; Tensor end; int64_t steps; Tensor out_; };
+  struct B { void *scope; Scalar start; Word end; int64_t steps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinspaceScalarTensorOut(b.start, b.end, b.steps, b.out_, nullptr);
+  const Uses uses(b.end, b.out_);
+  return LinspaceScalarTensorOut(b.start, used(b.end, "end"), b.steps, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LinspaceTensorScalar(Tensor start, Scalar end, int64_t steps, const ScalarType *dtype_,
@@ -4641,11 +5059,12 @@ const char *LinspaceTensorScalar(Tensor start, Scalar end, int64_t steps, const 
 }
 
 const char *thunk_LinspaceTensorScalar(void *p) {
-  struct B { void *scope; Tensor start; Scalar end; int64_t steps; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word start; Scalar end; int64_t steps; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinspaceTensorScalar(b.start, b.end, b.steps, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      &b.result.handle)) return e;
+  const Uses uses(b.start);
+  if (auto *e = LinspaceTensorScalar(used(b.start, "start"), b.end, b.steps,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4660,9 +5079,11 @@ const char *LinspaceTensorScalarOut(Tensor start, Scalar end, int64_t steps, Ten
 }
 
 const char *thunk_LinspaceTensorScalarOut(void *p) {
-  struct B { void *scope; Tensor start; Scalar end; int64_t steps; Tensor out_; };
+  struct B { void *scope; Word start; Scalar end; int64_t steps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinspaceTensorScalarOut(b.start, b.end, b.steps, b.out_, nullptr);
+  const Uses uses(b.start, b.out_);
+  return LinspaceTensorScalarOut(used(b.start, "start"), b.end, b.steps, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LinspaceTensorTensor(Tensor start, Tensor end, int64_t steps, const ScalarType *dtype_,
@@ -4673,11 +5094,12 @@ const char *LinspaceTensorTensor(Tensor start, Tensor end, int64_t steps, const 
 }
 
 const char *thunk_LinspaceTensorTensor(void *p) {
-  struct B { void *scope; Tensor start; Tensor end; int64_t steps; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word start; Word end; int64_t steps; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LinspaceTensorTensor(b.start, b.end, b.steps, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      &b.result.handle)) return e;
+  const Uses uses(b.start, b.end);
+  if (auto *e = LinspaceTensorTensor(used(b.start, "start"), used(b.end, "end"), b.steps,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4689,9 +5111,11 @@ const char *LinspaceTensorTensorOut(Tensor start, Tensor end, int64_t steps, Ten
 }
 
 const char *thunk_LinspaceTensorTensorOut(void *p) {
-  struct B { void *scope; Tensor start; Tensor end; int64_t steps; Tensor out_; };
+  struct B { void *scope; Word start; Word end; int64_t steps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LinspaceTensorTensorOut(b.start, b.end, b.steps, b.out_, nullptr);
+  const Uses uses(b.start, b.end, b.out_);
+  return LinspaceTensorTensorOut(used(b.start, "start"), used(b.end, "end"), b.steps, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_LocalScalarDense(Tensor self, Scalar *result) {
@@ -4704,9 +5128,10 @@ const char *Log(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Log(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Log(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4717,9 +5142,10 @@ const char *Log10(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log10(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Log10(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Log10(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4731,9 +5157,10 @@ const char *Log10_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log10_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Log10_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Log10_(used(b.self, "self"), nullptr);
 }
 
 const char *Log10Out(Tensor self, Tensor out_, Tensor *result) {
@@ -4743,9 +5170,10 @@ const char *Log10Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Log10Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Log10Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Log10Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Log1p(Tensor self, Tensor *result) {
@@ -4754,9 +5182,10 @@ const char *Log1p(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log1p(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Log1p(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Log1p(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4768,9 +5197,10 @@ const char *Log1p_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log1p_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Log1p_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Log1p_(used(b.self, "self"), nullptr);
 }
 
 const char *Log1pOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4780,9 +5210,10 @@ const char *Log1pOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Log1pOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Log1pOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Log1pOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Log2(Tensor self, Tensor *result) {
@@ -4791,9 +5222,10 @@ const char *Log2(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log2(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Log2(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Log2(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4805,9 +5237,10 @@ const char *Log2_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log2_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Log2_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Log2_(used(b.self, "self"), nullptr);
 }
 
 const char *Log2Out(Tensor self, Tensor out_, Tensor *result) {
@@ -4817,9 +5250,10 @@ const char *Log2Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Log2Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Log2Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Log2Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Log_(Tensor self, Tensor *result) {
@@ -4829,9 +5263,10 @@ const char *Log_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Log_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Log_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Log_(used(b.self, "self"), nullptr);
 }
 
 const char *LogAddExp(Tensor self, Tensor other, Tensor *result) {
@@ -4840,9 +5275,10 @@ const char *LogAddExp(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogAddExp(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogAddExp(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LogAddExp(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4853,9 +5289,11 @@ const char *LogAddExp2(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogAddExp2(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogAddExp2(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LogAddExp2(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4865,9 +5303,10 @@ const char *LogAddExp2Out(Tensor self, Tensor other, Tensor out_, Tensor *result
 }
 
 const char *thunk_LogAddExp2Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogAddExp2Out(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LogAddExp2Out(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LogAddExpOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4875,9 +5314,10 @@ const char *LogAddExpOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_LogAddExpOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogAddExpOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LogAddExpOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LogCumSumExp(Tensor self, int64_t dim, Tensor *result) {
@@ -4886,9 +5326,10 @@ const char *LogCumSumExp(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_LogCumSumExp(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogCumSumExp(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LogCumSumExp(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4905,9 +5346,10 @@ const char *LogCumSumExpOut(Tensor self, int64_t dim, Tensor out_, Tensor *resul
 }
 
 const char *thunk_LogCumSumExpOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogCumSumExpOut(b.self, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogCumSumExpOut(used(b.self, "self"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *_LogCumSumExpOut(Tensor self, int64_t dim, Tensor out_, Tensor *result) {
@@ -4921,9 +5363,10 @@ const char *Logdet(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Logdet(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Logdet(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Logdet(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4934,9 +5377,11 @@ const char *LogicalAnd(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogicalAnd(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogicalAnd(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LogicalAnd(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4948,9 +5393,10 @@ const char *LogicalAnd_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogicalAnd_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return LogicalAnd_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return LogicalAnd_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LogicalAndOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4958,9 +5404,10 @@ const char *LogicalAndOut(Tensor self, Tensor other, Tensor out_, Tensor *result
 }
 
 const char *thunk_LogicalAndOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogicalAndOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LogicalAndOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 }  // extern "C"

@@ -196,9 +196,10 @@ const char *LogicalNot(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LogicalNot(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogicalNot(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LogicalNot(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -210,9 +211,10 @@ const char *LogicalNot_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LogicalNot_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return LogicalNot_(b.self, nullptr);
+  const Uses uses(b.self);
+  return LogicalNot_(used(b.self, "self"), nullptr);
 }
 
 const char *LogicalNotOut(Tensor self, Tensor out_, Tensor *result) {
@@ -222,9 +224,10 @@ const char *LogicalNotOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LogicalNotOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogicalNotOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogicalNotOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LogicalOr(Tensor self, Tensor other, Tensor *result) {
@@ -233,9 +236,10 @@ const char *LogicalOr(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogicalOr(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogicalOr(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LogicalOr(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -247,9 +251,10 @@ const char *LogicalOr_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogicalOr_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return LogicalOr_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return LogicalOr_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LogicalOrOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -257,9 +262,10 @@ const char *LogicalOrOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_LogicalOrOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogicalOrOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LogicalOrOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LogicalXor(Tensor self, Tensor other, Tensor *result) {
@@ -268,9 +274,11 @@ const char *LogicalXor(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogicalXor(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogicalXor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LogicalXor(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -282,9 +290,10 @@ const char *LogicalXor_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LogicalXor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return LogicalXor_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return LogicalXor_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LogicalXorOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -292,9 +301,10 @@ const char *LogicalXorOut(Tensor self, Tensor other, Tensor out_, Tensor *result
 }
 
 const char *thunk_LogicalXorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogicalXorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LogicalXorOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Logit(Tensor self, const double *eps, Tensor *result) {
@@ -303,9 +313,10 @@ const char *Logit(Tensor self, const double *eps, Tensor *result) {
 }
 
 const char *thunk_Logit(void *p) {
-  struct B { void *scope; Tensor self; const double * eps; OutTensor result; };
+  struct B { void *scope; Word self; const double * eps; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Logit(b.self, b.eps, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Logit(used(b.self, "self"), b.eps, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -317,9 +328,10 @@ const char *Logit_(Tensor self, const double *eps, Tensor *result) {
 }
 
 const char *thunk_Logit_(void *p) {
-  struct B { void *scope; Tensor self; const double * eps; };
+  struct B { void *scope; Word self; const double * eps; };
   auto &b = *static_cast<B *>(p);
-  return Logit_(b.self, b.eps, nullptr);
+  const Uses uses(b.self);
+  return Logit_(used(b.self, "self"), b.eps, nullptr);
 }
 
 const char *LogitBackward(Tensor grad_output, Tensor self, const double *eps, Tensor *result) {
@@ -327,9 +339,11 @@ const char *LogitBackward(Tensor grad_output, Tensor self, const double *eps, Te
 }
 
 const char *thunk_LogitBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const double * eps; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const double * eps; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogitBackward(b.grad_output, b.self, b.eps, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = LogitBackward(used(b.grad_output, "grad_output"), used(b.self, "self"), b.eps,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -340,9 +354,11 @@ const char *LogitBackwardGradInput(Tensor grad_output, Tensor self, const double
 }
 
 const char *thunk_LogitBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const double * eps; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const double * eps; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return LogitBackwardGradInput(b.grad_output, b.self, b.eps, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return LogitBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"), b.eps,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *LogitOut(Tensor self, const double *eps, Tensor out_, Tensor *result) {
@@ -352,9 +368,10 @@ const char *LogitOut(Tensor self, const double *eps, Tensor out_, Tensor *result
 }
 
 const char *thunk_LogitOut(void *p) {
-  struct B { void *scope; Tensor self; const double * eps; Tensor out_; };
+  struct B { void *scope; Word self; const double * eps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogitOut(b.self, b.eps, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogitOut(used(b.self, "self"), b.eps, used(b.out_, "out_"), nullptr);
 }
 
 const char *LogNormal(Tensor self, double mean, double std, Generator generator, Tensor *result) {
@@ -363,9 +380,11 @@ const char *LogNormal(Tensor self, double mean, double std, Generator generator,
 }
 
 const char *thunk_LogNormal(void *p) {
-  struct B { void *scope; Tensor self; double mean; double std; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double mean; double std; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogNormal(b.self, b.mean, b.std, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LogNormal(used(b.self, "self"), b.mean, b.std, b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -377,9 +396,10 @@ const char *LogNormal_(Tensor self, double mean, double std, Generator generator
 }
 
 const char *thunk_LogNormal_(void *p) {
-  struct B { void *scope; Tensor self; double mean; double std; Generator generator; };
+  struct B { void *scope; Word self; double mean; double std; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return LogNormal_(b.self, b.mean, b.std, b.generator, nullptr);
+  const Uses uses(b.self);
+  return LogNormal_(used(b.self, "self"), b.mean, b.std, b.generator, nullptr);
 }
 
 const char *LogNormalOut(Tensor self, double mean, double std, Generator generator, Tensor out_,
@@ -390,9 +410,11 @@ const char *LogNormalOut(Tensor self, double mean, double std, Generator generat
 }
 
 const char *thunk_LogNormalOut(void *p) {
-  struct B { void *scope; Tensor self; double mean; double std; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double mean; double std; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogNormalOut(b.self, b.mean, b.std, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogNormalOut(used(b.self, "self"), b.mean, b.std, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LogOut(Tensor self, Tensor out_, Tensor *result) {
@@ -402,9 +424,10 @@ const char *LogOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LogOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LogSigmoid(Tensor self, Tensor *result) {
@@ -412,9 +435,10 @@ const char *LogSigmoid(Tensor self, Tensor *result) {
 }
 
 const char *thunk_LogSigmoid(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogSigmoid(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LogSigmoid(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -424,9 +448,11 @@ const char *LogSigmoidBackward(Tensor grad_output, Tensor self, Tensor buffer, T
 }
 
 const char *thunk_LogSigmoidBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor buffer; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word buffer; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogSigmoidBackward(b.grad_output, b.self, b.buffer, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.buffer);
+  if (auto *e = LogSigmoidBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.buffer, "buffer"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -437,9 +463,11 @@ const char *LogSigmoidBackwardGradInput(Tensor grad_output, Tensor self, Tensor 
 }
 
 const char *thunk_LogSigmoidBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor buffer; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word buffer; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return LogSigmoidBackwardGradInput(b.grad_output, b.self, b.buffer, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.buffer, b.grad_input);
+  return LogSigmoidBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.buffer, "buffer"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *LogSigmoidForward(Tensor self, Tensor *output, Tensor *buffer) {
@@ -447,9 +475,11 @@ const char *LogSigmoidForward(Tensor self, Tensor *output, Tensor *buffer) {
 }
 
 const char *thunk_LogSigmoidForward(void *p) {
-  struct B { void *scope; Tensor self; OutTensor output; OutTensor buffer; };
+  struct B { void *scope; Word self; OutTensor output; OutTensor buffer; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogSigmoidForward(b.self, &b.output.handle, &b.buffer.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LogSigmoidForward(used(b.self, "self"), &b.output.handle,
+      &b.buffer.handle)) return e;
   describe(b.output);
   describe(b.buffer);
   return nullptr;
@@ -461,9 +491,11 @@ const char *LogSigmoidForwardOutput(Tensor self, Tensor output, Tensor buffer, T
 }
 
 const char *thunk_LogSigmoidForwardOutput(void *p) {
-  struct B { void *scope; Tensor self; Tensor output; Tensor buffer; };
+  struct B { void *scope; Word self; Word output; Word buffer; };
   auto &b = *static_cast<B *>(p);
-  return LogSigmoidForwardOutput(b.self, b.output, b.buffer, nullptr, nullptr);
+  const Uses uses(b.self, b.output, b.buffer);
+  return LogSigmoidForwardOutput(used(b.self, "self"), used(b.output, "output"), used(b.buffer,
+      "buffer"), nullptr, nullptr);
 }
 
 const char *LogSigmoidOut(Tensor self, Tensor out_, Tensor *result) {
@@ -472,9 +504,10 @@ const char *LogSigmoidOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LogSigmoidOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogSigmoidOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogSigmoidOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LogSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -483,9 +516,10 @@ const char *LogSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tenso
 }
 
 const char *thunk_LogSoftmax(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogSoftmax(b.self, b.dim, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = LogSoftmax(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -514,9 +548,11 @@ const char *LogSoftmaxOut(Tensor self, int64_t dim, const ScalarType *dtype_, Te
 }
 
 const char *thunk_LogSoftmaxOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogSoftmaxOut(b.self, b.dim, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogSoftmaxOut(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_LogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
@@ -553,9 +589,10 @@ const char *LogspaceOut(Scalar start, Scalar end, int64_t steps, double base, Te
 }
 
 const char *thunk_LogspaceOut(void *p) {
-  struct B { void *scope; Scalar start; Scalar end; int64_t steps; double base; Tensor out_; };
+  struct B { void *scope; Scalar start; Scalar end; int64_t steps; double base; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogspaceOut(b.start, b.end, b.steps, b.base, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return LogspaceOut(b.start, b.end, b.steps, b.base, used(b.out_, "out_"), nullptr);
 }
 
 const char *LogspaceScalarTensor(Scalar start, Tensor end, int64_t steps, double base,
@@ -567,9 +604,10 @@ const char *LogspaceScalarTensor(Scalar start, Tensor end, int64_t steps, double
 }
 
 const char *thunk_LogspaceScalarTensor(void *p) {
-  struct B { void *scope; Scalar start; Tensor end; int64_t steps; double base; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Scalar start; Word end; int64_t steps; double base; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogspaceScalarTensor(b.start, b.end, b.steps, b.base,
+  const Uses uses(b.end);
+  if (auto *e = LogspaceScalarTensor(b.start, used(b.end, "end"), b.steps, b.base,
       OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
       b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -586,9 +624,11 @@ const char *LogspaceScalarTensorOut(Scalar start, Tensor end, int64_t steps, dou
 }
 
 const char *thunk_LogspaceScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar start; Tensor end; int64_t steps; double base; Tensor out_; };
+  struct B { void *scope; Scalar start; Word end; int64_t steps; double base; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogspaceScalarTensorOut(b.start, b.end, b.steps, b.base, b.out_, nullptr);
+  const Uses uses(b.end, b.out_);
+  return LogspaceScalarTensorOut(b.start, used(b.end, "end"), b.steps, b.base, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *LogspaceTensorScalar(Tensor start, Scalar end, int64_t steps, double base,
@@ -600,9 +640,10 @@ const char *LogspaceTensorScalar(Tensor start, Scalar end, int64_t steps, double
 }
 
 const char *thunk_LogspaceTensorScalar(void *p) {
-  struct B { void *scope; Tensor start; Scalar end; int64_t steps; double base; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word start; Scalar end; int64_t steps; double base; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogspaceTensorScalar(b.start, b.end, b.steps, b.base,
+  const Uses uses(b.start);
+  if (auto *e = LogspaceTensorScalar(used(b.start, "start"), b.end, b.steps, b.base,
       OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
       b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -619,9 +660,11 @@ const char *LogspaceTensorScalarOut(Tensor start, Scalar end, int64_t steps, dou
 }
 
 const char *thunk_LogspaceTensorScalarOut(void *p) {
-  struct B { void *scope; Tensor start; Scalar end; int64_t steps; double base; Tensor out_; };
+  struct B { void *scope; Word start; Scalar end; int64_t steps; double base; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogspaceTensorScalarOut(b.start, b.end, b.steps, b.base, b.out_, nullptr);
+  const Uses uses(b.start, b.out_);
+  return LogspaceTensorScalarOut(used(b.start, "start"), b.end, b.steps, b.base, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *LogspaceTensorTensor(Tensor start, Tensor end, int64_t steps, double base,
@@ -633,9 +676,10 @@ const char *LogspaceTensorTensor(Tensor start, Tensor end, int64_t steps, double
 }
 
 const char *thunk_LogspaceTensorTensor(void *p) {
-  struct B { void *scope; Tensor start; Tensor end; int64_t steps; double base; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word start; Word end; int64_t steps; double base; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogspaceTensorTensor(b.start, b.end, b.steps, b.base,
+  const Uses uses(b.start, b.end);
+  if (auto *e = LogspaceTensorTensor(used(b.start, "start"), used(b.end, "end"), b.steps, b.base,
       OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
       b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -649,9 +693,11 @@ const char *LogspaceTensorTensorOut(Tensor start, Tensor end, int64_t steps, dou
 }
 
 const char *thunk_LogspaceTensorTensorOut(void *p) {
-  struct B { void *scope; Tensor start; Tensor end; int64_t steps; double base; Tensor out_; };
+  struct B { void *scope; Word start; Word end; int64_t steps; double base; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogspaceTensorTensorOut(b.start, b.end, b.steps, b.base, b.out_, nullptr);
+  const Uses uses(b.start, b.end, b.out_);
+  return LogspaceTensorTensorOut(used(b.start, "start"), used(b.end, "end"), b.steps, b.base,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *LogSumExp(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
@@ -661,9 +707,11 @@ const char *LogSumExp(Tensor self, const int64_t *dim, int64_t dim_len, bool kee
 }
 
 const char *thunk_LogSumExp(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LogSumExp(b.self, b.dim, b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LogSumExp(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -676,9 +724,11 @@ const char *LogSumExpOut(Tensor self, const int64_t *dim, int64_t dim_len, bool 
 }
 
 const char *thunk_LogSumExpOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LogSumExpOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LogSumExpOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *LShift(Tensor self, Tensor other, Tensor *result) {
@@ -687,9 +737,10 @@ const char *LShift(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LShift(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LShift(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = LShift(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -701,9 +752,10 @@ const char *LShift_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_LShift_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return LShift_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return LShift_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -711,9 +763,10 @@ const char *LShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LShiftOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LShiftOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LShiftOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LShiftScalar(Tensor self, Scalar other, Tensor *result) {
@@ -722,9 +775,10 @@ const char *LShiftScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LShiftScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LShiftScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LShiftScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -736,9 +790,10 @@ const char *LShiftScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LShiftScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return LShiftScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return LShiftScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *LShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -749,9 +804,10 @@ const char *LShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *resu
 }
 
 const char *thunk_LShiftScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LShiftScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LShiftScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *LSTM(Tensor input, const Tensor *hx, int64_t hx_len, const Tensor *params,
@@ -764,11 +820,14 @@ const char *LSTM(Tensor input, const Tensor *hx, int64_t hx_len, const Tensor *p
 }
 
 const char *thunk_LSTM(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * hx; int64_t hx_len; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; const Word * hx; int64_t hx_len; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LSTM(b.input, b.hx, b.hx_len, b.params, b.params_len, b.has_biases != 0,
-      b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0, b.batch_first != 0,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.input);
+  const UsedList hx(b.hx, b.hx_len, "hx");
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = LSTM(used(b.input, "input"), hx.data(), hx.size(), params.data(), params.size(),
+      b.has_biases != 0, b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0,
+      b.batch_first != 0, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -783,10 +842,13 @@ const char *LSTMCell(Tensor input, const Tensor *hx, int64_t hx_len, Tensor w_ih
 }
 
 const char *thunk_LSTMCell(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * hx; int64_t hx_len; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; const Word * hx; int64_t hx_len; Word w_ih; Word w_hh; Word b_ih; Word b_hh; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LSTMCell(b.input, b.hx, b.hx_len, b.w_ih, b.w_hh, b.b_ih, b.b_hh,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.input, b.w_ih, b.w_hh, b.b_ih, b.b_hh);
+  const UsedList hx(b.hx, b.hx_len, "hx");
+  if (auto *e = LSTMCell(used(b.input, "input"), hx.data(), hx.size(), used(b.w_ih, "w_ih"),
+      used(b.w_hh, "w_hh"), used_opt(b.b_ih, "b_ih"), used_opt(b.b_hh, "b_hh"), &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -803,11 +865,15 @@ const char *LSTMData(Tensor data, Tensor batch_sizes, const Tensor *hx, int64_t 
 }
 
 const char *thunk_LSTMData(void *p) {
-  struct B { void *scope; Tensor data; Tensor batch_sizes; const Tensor * hx; int64_t hx_len; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word data; Word batch_sizes; const Word * hx; int64_t hx_len; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LSTMData(b.data, b.batch_sizes, b.hx, b.hx_len, b.params, b.params_len,
-      b.has_biases != 0, b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.data, b.batch_sizes);
+  const UsedList hx(b.hx, b.hx_len, "hx");
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = LSTMData(used(b.data, "data"), used(b.batch_sizes, "batch_sizes"), hx.data(),
+      hx.size(), params.data(), params.size(), b.has_biases != 0, b.num_layers, b.dropout,
+      b.train != 0, b.bidirectional != 0, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -836,16 +902,22 @@ const char *LSTMMPSBackward(Tensor grad_y, Tensor grad_hy, Tensor grad_cy, Tenso
 }
 
 const char *thunk_LSTMMPSBackward(void *p) {
-  struct B { void *scope; Tensor grad_y; Tensor grad_hy; Tensor grad_cy; Tensor z_state; Tensor cell_state_fwd; Tensor input; Tensor layersOutputs; const Tensor * hx; int64_t hx_len; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensors result1; OutTensors result2; };
+  struct B { void *scope; Word grad_y; Word grad_hy; Word grad_cy; Word z_state; Word cell_state_fwd; Word input; Word layersOutputs; const Word * hx; int64_t hx_len; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensors result1; OutTensors result2; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.grad_y, b.grad_hy, b.grad_cy, b.z_state, b.cell_state_fwd, b.input,
+      b.layersOutputs);
+  const UsedList hx(b.hx, b.hx_len, "hx");
+  const UsedList params(b.params, b.params_len, "params");
   Tensor *result1;
   int64_t result1_len;
   Tensor *result2;
   int64_t result2_len;
-  if (auto *e = LSTMMPSBackward(b.grad_y, b.grad_hy, b.grad_cy, b.z_state, b.cell_state_fwd,
-      b.input, b.layersOutputs, b.hx, b.hx_len, b.params, b.params_len, b.has_biases != 0,
-      b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0, b.batch_first != 0,
-      &b.result0.handle, &result1, &result1_len, &result2, &result2_len)) return e;
+  if (auto *e = LSTMMPSBackward(used_opt(b.grad_y, "grad_y"), used_opt(b.grad_hy, "grad_hy"),
+      used_opt(b.grad_cy, "grad_cy"), used(b.z_state, "z_state"), used(b.cell_state_fwd,
+      "cell_state_fwd"), used(b.input, "input"), used(b.layersOutputs, "layersOutputs"), hx.data(),
+      hx.size(), params.data(), params.size(), b.has_biases != 0, b.num_layers, b.dropout,
+      b.train != 0, b.bidirectional != 0, b.batch_first != 0, &b.result0.handle, &result1,
+      &result1_len, &result2, &result2_len)) return e;
   describe(b.result0);
   describe(b.result1, result1, result1_len);
   describe(b.result2, result2, result2_len);
@@ -861,12 +933,20 @@ const char *LSTMMPSBackwardOut(Tensor grad_y, Tensor grad_hy, Tensor grad_cy, Te
 }
 
 const char *thunk_LSTMMPSBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_y; Tensor grad_hy; Tensor grad_cy; Tensor z_state; Tensor cell_state_fwd; Tensor input; Tensor layersOutputs; const Tensor * hx; int64_t hx_len; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; Tensor out0; const Tensor * out1; int64_t out1_len; const Tensor * out2; int64_t out2_len; };
+  struct B { void *scope; Word grad_y; Word grad_hy; Word grad_cy; Word z_state; Word cell_state_fwd; Word input; Word layersOutputs; const Word * hx; int64_t hx_len; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; Word out0; const Word * out1; int64_t out1_len; const Word * out2; int64_t out2_len; };
   auto &b = *static_cast<B *>(p);
-  return LSTMMPSBackwardOut(b.grad_y, b.grad_hy, b.grad_cy, b.z_state, b.cell_state_fwd, b.input,
-      b.layersOutputs, b.hx, b.hx_len, b.params, b.params_len, b.has_biases != 0, b.num_layers,
-      b.dropout, b.train != 0, b.bidirectional != 0, b.batch_first != 0, b.out0, b.out1,
-      b.out1_len, b.out2, b.out2_len);
+  const Uses uses(b.grad_y, b.grad_hy, b.grad_cy, b.z_state, b.cell_state_fwd, b.input,
+      b.layersOutputs, b.out0);
+  const UsedList hx(b.hx, b.hx_len, "hx");
+  const UsedList params(b.params, b.params_len, "params");
+  const UsedList out1(b.out1, b.out1_len, "out1");
+  const UsedList out2(b.out2, b.out2_len, "out2");
+  return LSTMMPSBackwardOut(used_opt(b.grad_y, "grad_y"), used_opt(b.grad_hy, "grad_hy"),
+      used_opt(b.grad_cy, "grad_cy"), used(b.z_state, "z_state"), used(b.cell_state_fwd,
+      "cell_state_fwd"), used(b.input, "input"), used(b.layersOutputs, "layersOutputs"), hx.data(),
+      hx.size(), params.data(), params.size(), b.has_biases != 0, b.num_layers, b.dropout,
+      b.train != 0, b.bidirectional != 0, b.batch_first != 0, used(b.out0, "out0"), out1.data(),
+      out1.size(), out2.data(), out2.size());
 }
 
 const char *_LSTMMPSOut(Tensor input, const Tensor *hx, int64_t hx_len, const Tensor *params,
@@ -885,9 +965,10 @@ const char *Lt(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Lt(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Lt(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Lt(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -899,9 +980,10 @@ const char *Lt_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Lt_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Lt_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Lt_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *LtOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -909,9 +991,10 @@ const char *LtOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_LtOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LtOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return LtOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LtScalar(Tensor self, Scalar other, Tensor *result) {
@@ -920,9 +1003,10 @@ const char *LtScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LtScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LtScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = LtScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -934,9 +1018,10 @@ const char *LtScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_LtScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return LtScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return LtScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *LtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -946,9 +1031,10 @@ const char *LtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_LtScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LtScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return LtScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *LUSolve(Tensor self, Tensor LU_data, Tensor LU_pivots, Tensor *result) {
@@ -957,9 +1043,11 @@ const char *LUSolve(Tensor self, Tensor LU_data, Tensor LU_pivots, Tensor *resul
 }
 
 const char *thunk_LUSolve(void *p) {
-  struct B { void *scope; Tensor self; Tensor LU_data; Tensor LU_pivots; OutTensor result; };
+  struct B { void *scope; Word self; Word LU_data; Word LU_pivots; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LUSolve(b.self, b.LU_data, b.LU_pivots, &b.result.handle)) return e;
+  const Uses uses(b.self, b.LU_data, b.LU_pivots);
+  if (auto *e = LUSolve(used(b.self, "self"), used(b.LU_data, "LU_data"), used(b.LU_pivots,
+      "LU_pivots"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -970,9 +1058,11 @@ const char *LUSolveOut(Tensor self, Tensor LU_data, Tensor LU_pivots, Tensor out
 }
 
 const char *thunk_LUSolveOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor LU_data; Tensor LU_pivots; Tensor out_; };
+  struct B { void *scope; Word self; Word LU_data; Word LU_pivots; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return LUSolveOut(b.self, b.LU_data, b.LU_pivots, b.out_, nullptr);
+  const Uses uses(b.self, b.LU_data, b.LU_pivots, b.out_);
+  return LUSolveOut(used(b.self, "self"), used(b.LU_data, "LU_data"), used(b.LU_pivots,
+      "LU_pivots"), used(b.out_, "out_"), nullptr);
 }
 
 const char *LUUnpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data, bool unpack_pivots,
@@ -981,10 +1071,11 @@ const char *LUUnpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data, bool un
 }
 
 const char *thunk_LUUnpack(void *p) {
-  struct B { void *scope; Tensor LU_data; Tensor LU_pivots; int64_t unpack_data; int64_t unpack_pivots; OutTensor P; OutTensor L; OutTensor U; };
+  struct B { void *scope; Word LU_data; Word LU_pivots; int64_t unpack_data; int64_t unpack_pivots; OutTensor P; OutTensor L; OutTensor U; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = LUUnpack(b.LU_data, b.LU_pivots, b.unpack_data != 0, b.unpack_pivots != 0,
-      &b.P.handle, &b.L.handle, &b.U.handle)) return e;
+  const Uses uses(b.LU_data, b.LU_pivots);
+  if (auto *e = LUUnpack(used(b.LU_data, "LU_data"), used(b.LU_pivots, "LU_pivots"),
+      b.unpack_data != 0, b.unpack_pivots != 0, &b.P.handle, &b.L.handle, &b.U.handle)) return e;
   describe(b.P);
   describe(b.L);
   describe(b.U);
@@ -997,10 +1088,12 @@ const char *LUUnpackOut(Tensor LU_data, Tensor LU_pivots, bool unpack_data, bool
 }
 
 const char *thunk_LUUnpackOut(void *p) {
-  struct B { void *scope; Tensor LU_data; Tensor LU_pivots; int64_t unpack_data; int64_t unpack_pivots; Tensor P; Tensor L; Tensor U; };
+  struct B { void *scope; Word LU_data; Word LU_pivots; int64_t unpack_data; int64_t unpack_pivots; Word P; Word L; Word U; };
   auto &b = *static_cast<B *>(p);
-  return LUUnpackOut(b.LU_data, b.LU_pivots, b.unpack_data != 0, b.unpack_pivots != 0, b.P, b.L,
-      b.U, nullptr, nullptr, nullptr);
+  const Uses uses(b.LU_data, b.LU_pivots, b.P, b.L, b.U);
+  return LUUnpackOut(used(b.LU_data, "LU_data"), used(b.LU_pivots, "LU_pivots"),
+      b.unpack_data != 0, b.unpack_pivots != 0, used(b.P, "P"), used(b.L, "L"), used(b.U, "U"),
+      nullptr, nullptr, nullptr);
 }
 
 const char *_LUWithInfo(Tensor self, bool pivot, bool check_errors, Tensor *LU, Tensor *pivots,
@@ -1062,10 +1155,11 @@ const char *MarginRankingLoss(Tensor input1, Tensor input2, Tensor target, doubl
 }
 
 const char *thunk_MarginRankingLoss(void *p) {
-  struct B { void *scope; Tensor input1; Tensor input2; Tensor target; double margin; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word input1; Word input2; Word target; double margin; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MarginRankingLoss(b.input1, b.input2, b.target, b.margin, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.input1, b.input2, b.target);
+  if (auto *e = MarginRankingLoss(used(b.input1, "input1"), used(b.input2, "input2"),
+      used(b.target, "target"), b.margin, b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1076,9 +1170,11 @@ const char *MaskedFill(Tensor self, Tensor mask, Scalar value, Tensor *result) {
 }
 
 const char *thunk_MaskedFill(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; Word mask; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaskedFill(b.self, b.mask, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mask);
+  if (auto *e = MaskedFill(used(b.self, "self"), used(b.mask, "mask"), b.value,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1091,9 +1187,10 @@ const char *MaskedFill_(Tensor self, Tensor mask, Scalar value, Tensor *result) 
 }
 
 const char *thunk_MaskedFill_(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Scalar value; };
+  struct B { void *scope; Word self; Word mask; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return MaskedFill_(b.self, b.mask, b.value, nullptr);
+  const Uses uses(b.self, b.mask);
+  return MaskedFill_(used(b.self, "self"), used(b.mask, "mask"), b.value, nullptr);
 }
 
 const char *MaskedFillOut(Tensor self, Tensor mask, Scalar value, Tensor out_, Tensor *result) {
@@ -1101,9 +1198,11 @@ const char *MaskedFillOut(Tensor self, Tensor mask, Scalar value, Tensor out_, T
 }
 
 const char *thunk_MaskedFillOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; Word mask; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaskedFillOut(b.self, b.mask, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.mask, b.out_);
+  return MaskedFillOut(used(b.self, "self"), used(b.mask, "mask"), b.value, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *MaskedFillTensor(Tensor self, Tensor mask, Tensor value, Tensor *result) {
@@ -1111,9 +1210,11 @@ const char *MaskedFillTensor(Tensor self, Tensor mask, Tensor value, Tensor *res
 }
 
 const char *thunk_MaskedFillTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor value; OutTensor result; };
+  struct B { void *scope; Word self; Word mask; Word value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaskedFillTensor(b.self, b.mask, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mask, b.value);
+  if (auto *e = MaskedFillTensor(used(b.self, "self"), used(b.mask, "mask"), used(b.value,
+      "value"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1123,9 +1224,11 @@ const char *MaskedFillTensor_(Tensor self, Tensor mask, Tensor value, Tensor *re
 }
 
 const char *thunk_MaskedFillTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor value; };
+  struct B { void *scope; Word self; Word mask; Word value; };
   auto &b = *static_cast<B *>(p);
-  return MaskedFillTensor_(b.self, b.mask, b.value, nullptr);
+  const Uses uses(b.self, b.mask, b.value);
+  return MaskedFillTensor_(used(b.self, "self"), used(b.mask, "mask"), used(b.value, "value"),
+      nullptr);
 }
 
 const char *MaskedFillTensorOut(Tensor self, Tensor mask, Tensor value, Tensor out_,
@@ -1134,9 +1237,11 @@ const char *MaskedFillTensorOut(Tensor self, Tensor mask, Tensor value, Tensor o
 }
 
 const char *thunk_MaskedFillTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor value; Tensor out_; };
+  struct B { void *scope; Word self; Word mask; Word value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaskedFillTensorOut(b.self, b.mask, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.mask, b.value, b.out_);
+  return MaskedFillTensorOut(used(b.self, "self"), used(b.mask, "mask"), used(b.value, "value"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *_MaskedScale(Tensor self, Tensor mask, double scale, Tensor *result) {
@@ -1153,9 +1258,11 @@ const char *MaskedScatter(Tensor self, Tensor mask, Tensor source, Tensor *resul
 }
 
 const char *thunk_MaskedScatter(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor source; OutTensor result; };
+  struct B { void *scope; Word self; Word mask; Word source; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaskedScatter(b.self, b.mask, b.source, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mask, b.source);
+  if (auto *e = MaskedScatter(used(b.self, "self"), used(b.mask, "mask"), used(b.source, "source"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1165,9 +1272,11 @@ const char *MaskedScatter_(Tensor self, Tensor mask, Tensor source, Tensor *resu
 }
 
 const char *thunk_MaskedScatter_(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor source; };
+  struct B { void *scope; Word self; Word mask; Word source; };
   auto &b = *static_cast<B *>(p);
-  return MaskedScatter_(b.self, b.mask, b.source, nullptr);
+  const Uses uses(b.self, b.mask, b.source);
+  return MaskedScatter_(used(b.self, "self"), used(b.mask, "mask"), used(b.source, "source"),
+      nullptr);
 }
 
 const char *MaskedScatterBackward(Tensor grad_output, Tensor mask, const int64_t *sizes,
@@ -1176,10 +1285,11 @@ const char *MaskedScatterBackward(Tensor grad_output, Tensor mask, const int64_t
 }
 
 const char *thunk_MaskedScatterBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor mask; const int64_t * sizes; int64_t sizes_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word mask; const int64_t * sizes; int64_t sizes_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaskedScatterBackward(b.grad_output, b.mask, b.sizes, b.sizes_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.mask);
+  if (auto *e = MaskedScatterBackward(used(b.grad_output, "grad_output"), used(b.mask, "mask"),
+      b.sizes, b.sizes_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1189,9 +1299,11 @@ const char *MaskedScatterOut(Tensor self, Tensor mask, Tensor source, Tensor out
 }
 
 const char *thunk_MaskedScatterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor source; Tensor out_; };
+  struct B { void *scope; Word self; Word mask; Word source; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaskedScatterOut(b.self, b.mask, b.source, b.out_, nullptr);
+  const Uses uses(b.self, b.mask, b.source, b.out_);
+  return MaskedScatterOut(used(b.self, "self"), used(b.mask, "mask"), used(b.source, "source"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MaskedSelect(Tensor self, Tensor mask, Tensor *result) {
@@ -1200,9 +1312,11 @@ const char *MaskedSelect(Tensor self, Tensor mask, Tensor *result) {
 }
 
 const char *thunk_MaskedSelect(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; OutTensor result; };
+  struct B { void *scope; Word self; Word mask; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaskedSelect(b.self, b.mask, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mask);
+  if (auto *e = MaskedSelect(used(b.self, "self"), used(b.mask, "mask"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1213,9 +1327,11 @@ const char *MaskedSelectBackward(Tensor grad, Tensor input, Tensor mask, Tensor 
 }
 
 const char *thunk_MaskedSelectBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor input; Tensor mask; OutTensor result; };
+  struct B { void *scope; Word grad; Word input; Word mask; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaskedSelectBackward(b.grad, b.input, b.mask, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.input, b.mask);
+  if (auto *e = MaskedSelectBackward(used(b.grad, "grad"), used(b.input, "input"), used(b.mask,
+      "mask"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1225,9 +1341,10 @@ const char *MaskedSelectOut(Tensor self, Tensor mask, Tensor out_, Tensor *resul
 }
 
 const char *thunk_MaskedSelectOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor out_; };
+  struct B { void *scope; Word self; Word mask; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaskedSelectOut(b.self, b.mask, b.out_, nullptr);
+  const Uses uses(b.self, b.mask, b.out_);
+  return MaskedSelectOut(used(b.self, "self"), used(b.mask, "mask"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_MaskedSoftmax(Tensor self, Tensor mask, const int64_t *dim, const int64_t *mask_type,
@@ -1257,9 +1374,10 @@ const char *MatMul(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_MatMul(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MatMul(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = MatMul(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1270,10 +1388,11 @@ const char *MatMulBackward(Tensor grad, Tensor self, Tensor other, const bool *m
 }
 
 const char *thunk_MatMulBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor self; Tensor other; const bool * mask; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word grad; Word self; Word other; const bool * mask; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MatMulBackward(b.grad, b.self, b.other, b.mask, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.grad, b.self, b.other);
+  if (auto *e = MatMulBackward(used(b.grad, "grad"), used(b.self, "self"), used(b.other, "other"),
+      b.mask, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -1285,9 +1404,11 @@ const char *MatMulBackwardOut(Tensor grad, Tensor self, Tensor other, const bool
 }
 
 const char *thunk_MatMulBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad; Tensor self; Tensor other; const bool * mask; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word grad; Word self; Word other; const bool * mask; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return MatMulBackwardOut(b.grad, b.self, b.other, b.mask, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.grad, b.self, b.other, b.out0, b.out1);
+  return MatMulBackwardOut(used(b.grad, "grad"), used(b.self, "self"), used(b.other, "other"),
+      b.mask, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *MatMulOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -1296,9 +1417,10 @@ const char *MatMulOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MatMulOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MatMulOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MatMulOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MatrixExp(Tensor self, Tensor *result) {
@@ -1306,9 +1428,10 @@ const char *MatrixExp(Tensor self, Tensor *result) {
 }
 
 const char *thunk_MatrixExp(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MatrixExp(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MatrixExp(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1319,9 +1442,11 @@ const char *MatrixExpBackward(Tensor self, Tensor grad, Tensor *result) {
 }
 
 const char *thunk_MatrixExpBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad; OutTensor result; };
+  struct B { void *scope; Word self; Word grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MatrixExpBackward(b.self, b.grad, &b.result.handle)) return e;
+  const Uses uses(b.self, b.grad);
+  if (auto *e = MatrixExpBackward(used(b.self, "self"), used(b.grad, "grad"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1331,9 +1456,10 @@ const char *MatrixH(Tensor self, Tensor *result) {
 }
 
 const char *thunk_MatrixH(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MatrixH(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MatrixH(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1343,9 +1469,10 @@ const char *MatrixPower(Tensor self, int64_t n, Tensor *result) {
 }
 
 const char *thunk_MatrixPower(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; OutTensor result; };
+  struct B { void *scope; Word self; int64_t n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MatrixPower(b.self, b.n, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MatrixPower(used(b.self, "self"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1356,9 +1483,10 @@ const char *MatrixPowerOut(Tensor self, int64_t n, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_MatrixPowerOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; Tensor out_; };
+  struct B { void *scope; Word self; int64_t n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MatrixPowerOut(b.self, b.n, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MatrixPowerOut(used(b.self, "self"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *Max(Tensor self, Tensor *result) {
@@ -1367,9 +1495,10 @@ const char *Max(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Max(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Max(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Max(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1379,9 +1508,10 @@ const char *MaxDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tenso
 }
 
 const char *thunk_MaxDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxDim(b.self, b.dim, b.keepdim != 0, &b.values.handle,
+  const Uses uses(b.self);
+  if (auto *e = MaxDim(used(b.self, "self"), b.dim, b.keepdim != 0, &b.values.handle,
       &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
@@ -1394,9 +1524,11 @@ const char *MaxDimOut(Tensor self, int64_t dim, bool keepdim, Tensor max, Tensor
 }
 
 const char *thunk_MaxDimOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor max; Tensor max_values; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word max; Word max_values; };
   auto &b = *static_cast<B *>(p);
-  return MaxDimOut(b.self, b.dim, b.keepdim != 0, b.max, b.max_values, nullptr, nullptr);
+  const Uses uses(b.self, b.max, b.max_values);
+  return MaxDimOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.max, "max"),
+      used(b.max_values, "max_values"), nullptr, nullptr);
 }
 
 const char *Maximum(Tensor self, Tensor other, Tensor *result) {
@@ -1405,9 +1537,10 @@ const char *Maximum(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Maximum(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Maximum(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Maximum(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1417,9 +1550,10 @@ const char *MaximumOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MaximumOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaximumOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MaximumOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MaxOther(Tensor self, Tensor other, Tensor *result) {
@@ -1427,9 +1561,10 @@ const char *MaxOther(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_MaxOther(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxOther(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = MaxOther(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1440,9 +1575,10 @@ const char *MaxOtherOut(Tensor self, Tensor other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_MaxOtherOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaxOtherOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MaxOtherOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MaxOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1452,9 +1588,10 @@ const char *MaxOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MaxOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaxOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MaxOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MaxPool1d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -1466,10 +1603,11 @@ const char *MaxPool1d(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_MaxPool1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool1d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+  const Uses uses(b.self);
+  if (auto *e = MaxPool1d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1486,11 +1624,12 @@ const char *MaxPool1dWithIndices(Tensor self, const int64_t *kernel_size, int64_
 }
 
 const char *thunk_MaxPool1dWithIndices(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool1dWithIndices(b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MaxPool1dWithIndices(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.ceil_mode != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -1505,10 +1644,11 @@ const char *MaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_MaxPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool2d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+  const Uses uses(b.self);
+  if (auto *e = MaxPool2d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1522,11 +1662,12 @@ const char *MaxPool2dBackward(Tensor grad_output, Tensor self, const int64_t *ke
 }
 
 const char *thunk_MaxPool2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool2dBackward(b.grad_output, b.self, b.kernel_size, b.kernel_size_len,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
-      b.ceil_mode != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = MaxPool2dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.ceil_mode != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1539,11 +1680,12 @@ const char *MaxPool2dBackwardOut(Tensor grad_output, Tensor self, const int64_t 
 }
 
 const char *thunk_MaxPool2dBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaxPool2dBackwardOut(b.grad_output, b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.out_);
+  return MaxPool2dBackwardOut(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *MaxPool2dWithIndices(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -1554,11 +1696,12 @@ const char *MaxPool2dWithIndices(Tensor self, const int64_t *kernel_size, int64_
 }
 
 const char *thunk_MaxPool2dWithIndices(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool2dWithIndices(b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MaxPool2dWithIndices(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.ceil_mode != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -1572,11 +1715,13 @@ const char *MaxPool2dWithIndicesBackward(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_MaxPool2dWithIndicesBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor indices; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word indices; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool2dWithIndicesBackward(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, b.indices, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.indices);
+  if (auto *e = MaxPool2dWithIndicesBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.indices, "indices"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1589,11 +1734,13 @@ const char *MaxPool2dWithIndicesBackwardGradInput(Tensor grad_output, Tensor sel
 }
 
 const char *thunk_MaxPool2dWithIndicesBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor indices; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word indices; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return MaxPool2dWithIndicesBackwardGradInput(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, b.indices, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.indices, b.grad_input);
+  return MaxPool2dWithIndicesBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.indices, "indices"), used(b.grad_input,
+      "grad_input"), nullptr);
 }
 
 const char *MaxPool2dWithIndicesOut(Tensor self, const int64_t *kernel_size,
@@ -1604,11 +1751,12 @@ const char *MaxPool2dWithIndicesOut(Tensor self, const int64_t *kernel_size,
 }
 
 const char *thunk_MaxPool2dWithIndicesOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; Tensor indices; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return MaxPool2dWithIndicesOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, b.indices,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.out_, b.indices);
+  return MaxPool2dWithIndicesOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *MaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -1620,10 +1768,11 @@ const char *MaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_si
 }
 
 const char *thunk_MaxPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool3d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+  const Uses uses(b.self);
+  if (auto *e = MaxPool3d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1637,11 +1786,12 @@ const char *MaxPool3dWithIndices(Tensor self, const int64_t *kernel_size, int64_
 }
 
 const char *thunk_MaxPool3dWithIndices(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool3dWithIndices(b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MaxPool3dWithIndices(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.ceil_mode != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -1655,11 +1805,13 @@ const char *MaxPool3dWithIndicesBackward(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_MaxPool3dWithIndicesBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor indices; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word indices; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxPool3dWithIndicesBackward(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, b.indices, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.indices);
+  if (auto *e = MaxPool3dWithIndicesBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.indices, "indices"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1672,11 +1824,13 @@ const char *MaxPool3dWithIndicesBackwardGradInput(Tensor grad_output, Tensor sel
 }
 
 const char *thunk_MaxPool3dWithIndicesBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor indices; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word indices; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return MaxPool3dWithIndicesBackwardGradInput(b.grad_output, b.self, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, b.indices, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.indices, b.grad_input);
+  return MaxPool3dWithIndicesBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.indices, "indices"), used(b.grad_input,
+      "grad_input"), nullptr);
 }
 
 const char *MaxPool3dWithIndicesOut(Tensor self, const int64_t *kernel_size,
@@ -1687,11 +1841,12 @@ const char *MaxPool3dWithIndicesOut(Tensor self, const int64_t *kernel_size,
 }
 
 const char *thunk_MaxPool3dWithIndicesOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; Tensor indices; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return MaxPool3dWithIndicesOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, b.indices,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.out_, b.indices);
+  return MaxPool3dWithIndicesOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *MaxUnpool2d(Tensor self, Tensor indices, const int64_t *output_size,
@@ -1702,10 +1857,11 @@ const char *MaxUnpool2d(Tensor self, Tensor indices, const int64_t *output_size,
 }
 
 const char *thunk_MaxUnpool2d(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; Word indices; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxUnpool2d(b.self, b.indices, b.output_size, b.output_size_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.indices);
+  if (auto *e = MaxUnpool2d(used(b.self, "self"), used(b.indices, "indices"), b.output_size,
+      b.output_size_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1716,9 +1872,11 @@ const char *MaxUnpool2dOut(Tensor self, Tensor indices, const int64_t *output_si
 }
 
 const char *thunk_MaxUnpool2dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; const int64_t * output_size; int64_t output_size_len; Tensor out_; };
+  struct B { void *scope; Word self; Word indices; const int64_t * output_size; int64_t output_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaxUnpool2dOut(b.self, b.indices, b.output_size, b.output_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.indices, b.out_);
+  return MaxUnpool2dOut(used(b.self, "self"), used(b.indices, "indices"), b.output_size,
+      b.output_size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *MaxUnpool3d(Tensor self, Tensor indices, const int64_t *output_size,
@@ -1730,10 +1888,12 @@ const char *MaxUnpool3d(Tensor self, Tensor indices, const int64_t *output_size,
 }
 
 const char *thunk_MaxUnpool3d(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; const int64_t * output_size; int64_t output_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; Word indices; const int64_t * output_size; int64_t output_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MaxUnpool3d(b.self, b.indices, b.output_size, b.output_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.indices);
+  if (auto *e = MaxUnpool3d(used(b.self, "self"), used(b.indices, "indices"), b.output_size,
+      b.output_size_len, b.stride, b.stride_len, b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1745,10 +1905,12 @@ const char *MaxUnpool3dOut(Tensor self, Tensor indices, const int64_t *output_si
 }
 
 const char *thunk_MaxUnpool3dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; const int64_t * output_size; int64_t output_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; Word indices; const int64_t * output_size; int64_t output_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MaxUnpool3dOut(b.self, b.indices, b.output_size, b.output_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.indices, b.out_);
+  return MaxUnpool3dOut(used(b.self, "self"), used(b.indices, "indices"), b.output_size,
+      b.output_size_len, b.stride, b.stride_len, b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Mean(Tensor self, const ScalarType *dtype_, Tensor *result) {
@@ -1757,9 +1919,11 @@ const char *Mean(Tensor self, const ScalarType *dtype_, Tensor *result) {
 }
 
 const char *thunk_Mean(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Mean(b.self, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Mean(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1772,10 +1936,11 @@ const char *MeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool keepd
 }
 
 const char *thunk_MeanDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MeanDim(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MeanDim(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1788,10 +1953,11 @@ const char *MeanDimOut(Tensor self, const int64_t *dim, int64_t dim_len, bool ke
 }
 
 const char *thunk_MeanDimOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MeanDimOut(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(),
-      b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MeanDimOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *MeanOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
@@ -1801,9 +1967,11 @@ const char *MeanOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *
 }
 
 const char *thunk_MeanOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MeanOut(b.self, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MeanOut(used(b.self, "self"), OptScalarType(b.dtype_).get(), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Median(Tensor self, Tensor *result) {
@@ -1812,9 +1980,10 @@ const char *Median(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Median(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Median(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Median(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1824,9 +1993,10 @@ const char *MedianDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Te
 }
 
 const char *thunk_MedianDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MedianDim(b.self, b.dim, b.keepdim != 0, &b.values.handle,
+  const Uses uses(b.self);
+  if (auto *e = MedianDim(used(b.self, "self"), b.dim, b.keepdim != 0, &b.values.handle,
       &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
@@ -1839,9 +2009,11 @@ const char *MedianDimValues(Tensor self, int64_t dim, bool keepdim, Tensor value
 }
 
 const char *thunk_MedianDimValues(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return MedianDimValues(b.self, b.dim, b.keepdim != 0, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return MedianDimValues(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.values, "values"),
+      used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *MedianOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1851,9 +2023,10 @@ const char *MedianOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MedianOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MedianOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MedianOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Meshgrid(const Tensor *tensors, int64_t tensors_len, Tensor **result,
@@ -1863,11 +2036,12 @@ const char *Meshgrid(const Tensor *tensors, int64_t tensors_len, Tensor **result
 }
 
 const char *thunk_Meshgrid(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Meshgrid(b.tensors, b.tensors_len, &result, &result_len)) return e;
+  if (auto *e = Meshgrid(tensors.data(), tensors.size(), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1879,11 +2053,12 @@ const char *MeshgridIndexing(const Tensor *tensors, int64_t tensors_len, const c
 }
 
 const char *thunk_MeshgridIndexing(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; const char * indexing; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; const char * indexing; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = MeshgridIndexing(b.tensors, b.tensors_len, b.indexing, &result,
+  if (auto *e = MeshgridIndexing(tensors.data(), tensors.size(), b.indexing, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1894,9 +2069,10 @@ const char *MH(Tensor self, Tensor *result) {
 }
 
 const char *thunk_MH(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MH(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MH(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1907,9 +2083,10 @@ const char *Min(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Min(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Min(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Min(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1919,9 +2096,10 @@ const char *MinDim(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tenso
 }
 
 const char *thunk_MinDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MinDim(b.self, b.dim, b.keepdim != 0, &b.values.handle,
+  const Uses uses(b.self);
+  if (auto *e = MinDim(used(b.self, "self"), b.dim, b.keepdim != 0, &b.values.handle,
       &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
@@ -1934,9 +2112,11 @@ const char *MinDimOut(Tensor self, int64_t dim, bool keepdim, Tensor min, Tensor
 }
 
 const char *thunk_MinDimOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor min; Tensor min_indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word min; Word min_indices; };
   auto &b = *static_cast<B *>(p);
-  return MinDimOut(b.self, b.dim, b.keepdim != 0, b.min, b.min_indices, nullptr, nullptr);
+  const Uses uses(b.self, b.min, b.min_indices);
+  return MinDimOut(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.min, "min"),
+      used(b.min_indices, "min_indices"), nullptr, nullptr);
 }
 
 const char *Minimum(Tensor self, Tensor other, Tensor *result) {
@@ -1945,9 +2125,10 @@ const char *Minimum(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Minimum(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Minimum(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Minimum(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1957,9 +2138,10 @@ const char *MinimumOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MinimumOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MinimumOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MinimumOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MinOther(Tensor self, Tensor other, Tensor *result) {
@@ -1967,9 +2149,10 @@ const char *MinOther(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_MinOther(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MinOther(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = MinOther(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1980,9 +2163,10 @@ const char *MinOtherOut(Tensor self, Tensor other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_MinOtherOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MinOtherOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MinOtherOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MinOut(Tensor self, Tensor out_, Tensor *result) {
@@ -1992,9 +2176,10 @@ const char *MinOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MinOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MinOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MinOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MIOpenBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -2004,9 +2189,11 @@ const char *MIOpenBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor run
 }
 
 const char *thunk_MIOpenBatchNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double exponential_average_factor; double epsilon; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double exponential_average_factor; double epsilon; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenBatchNorm(b.input, b.weight, b.bias, b.running_mean, b.running_var,
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var);
+  if (auto *e = MIOpenBatchNorm(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
       b.training != 0, b.exponential_average_factor, b.epsilon, &b.result0.handle,
       &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
@@ -2022,11 +2209,14 @@ const char *MIOpenBatchNormBackward(Tensor input, Tensor grad_output, Tensor wei
 }
 
 const char *thunk_MIOpenBatchNormBackward(void *p) {
-  struct B { void *scope; Tensor input; Tensor grad_output; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_var; double epsilon; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; Word grad_output; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_var; double epsilon; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenBatchNormBackward(b.input, b.grad_output, b.weight, b.running_mean,
-      b.running_var, b.save_mean, b.save_var, b.epsilon, &b.result0.handle, &b.result1.handle,
-      &b.result2.handle)) return e;
+  const Uses uses(b.input, b.grad_output, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_var);
+  if (auto *e = MIOpenBatchNormBackward(used(b.input, "input"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), used_opt(b.save_mean, "save_mean"), used_opt(b.save_var, "save_var"),
+      b.epsilon, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2040,11 +2230,15 @@ const char *MIOpenBatchNormBackwardOut(Tensor input, Tensor grad_output, Tensor 
 }
 
 const char *thunk_MIOpenBatchNormBackwardOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor grad_output; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_var; double epsilon; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word input; Word grad_output; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_var; double epsilon; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenBatchNormBackwardOut(b.input, b.grad_output, b.weight, b.running_mean,
-      b.running_var, b.save_mean, b.save_var, b.epsilon, b.out0, b.out1, b.out2, nullptr, nullptr,
-      nullptr);
+  const Uses uses(b.input, b.grad_output, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_var, b.out0, b.out1, b.out2);
+  return MIOpenBatchNormBackwardOut(used(b.input, "input"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), used_opt(b.save_mean, "save_mean"), used_opt(b.save_var, "save_var"),
+      b.epsilon, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"), nullptr,
+      nullptr, nullptr);
 }
 
 const char *MIOpenBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -2054,11 +2248,13 @@ const char *MIOpenBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor 
 }
 
 const char *thunk_MIOpenBatchNormOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double exponential_average_factor; double epsilon; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double exponential_average_factor; double epsilon; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenBatchNormOut(b.input, b.weight, b.bias, b.running_mean, b.running_var,
-      b.training != 0, b.exponential_average_factor, b.epsilon, b.out0, b.out1, b.out2, nullptr,
-      nullptr, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var, b.out0, b.out1, b.out2);
+  return MIOpenBatchNormOut(used(b.input, "input"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
+      b.training != 0, b.exponential_average_factor, b.epsilon, used(b.out0, "out0"), used(b.out1,
+      "out1"), used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *MIOpenConvolution(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
@@ -2068,11 +2264,12 @@ const char *MIOpenConvolution(Tensor self, Tensor weight, Tensor bias, const int
 }
 
 const char *thunk_MIOpenConvolution(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenConvolution(b.self, b.weight, b.bias, b.padding, b.padding_len, b.stride,
-      b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = MIOpenConvolution(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
+      b.groups, b.benchmark != 0, b.deterministic != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2085,11 +2282,13 @@ const char *MIOpenConvolutionAddReLU(Tensor self, Tensor weight, Tensor z, const
 }
 
 const char *thunk_MIOpenConvolutionAddReLU(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor z; Scalar alpha; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word z; Scalar alpha; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenConvolutionAddReLU(b.self, b.weight, b.z,
-      b.alpha.kind == ScalarNone ? nullptr : &b.alpha, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.z, b.bias);
+  if (auto *e = MIOpenConvolutionAddReLU(used(b.self, "self"), used(b.weight, "weight"), used(b.z,
+      "z"), b.alpha.kind == ScalarNone ? nullptr : &b.alpha, used_opt(b.bias, "bias"), b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.groups,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2102,11 +2301,12 @@ const char *MIOpenConvolutionOut(Tensor self, Tensor weight, Tensor bias, const 
 }
 
 const char *thunk_MIOpenConvolutionOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenConvolutionOut(b.self, b.weight, b.bias, b.padding, b.padding_len, b.stride,
-      b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0,
-      b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return MIOpenConvolutionOut(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
+      b.groups, b.benchmark != 0, b.deterministic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *MIOpenConvolutionReLU(Tensor self, Tensor weight, Tensor bias, const int64_t *stride,
@@ -2116,10 +2316,12 @@ const char *MIOpenConvolutionReLU(Tensor self, Tensor weight, Tensor bias, const
 }
 
 const char *thunk_MIOpenConvolutionReLU(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenConvolutionReLU(b.self, b.weight, b.bias, b.stride, b.stride_len, b.padding,
-      b.padding_len, b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = MIOpenConvolutionReLU(used(b.self, "self"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
+      b.dilation_len, b.groups, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2132,11 +2334,13 @@ const char *MIOpenConvolutionTranspose(Tensor self, Tensor weight, Tensor bias,
 }
 
 const char *thunk_MIOpenConvolutionTranspose(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenConvolutionTranspose(b.self, b.weight, b.bias, b.padding, b.padding_len,
-      b.output_padding, b.output_padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
-      b.groups, b.benchmark != 0, b.deterministic != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = MIOpenConvolutionTranspose(used(b.self, "self"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.padding, b.padding_len, b.output_padding, b.output_padding_len,
+      b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0,
+      b.deterministic != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2150,11 +2354,13 @@ const char *MIOpenConvolutionTransposeOut(Tensor self, Tensor weight, Tensor bia
 }
 
 const char *thunk_MIOpenConvolutionTransposeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenConvolutionTransposeOut(b.self, b.weight, b.bias, b.padding, b.padding_len,
-      b.output_padding, b.output_padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
-      b.groups, b.benchmark != 0, b.deterministic != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return MIOpenConvolutionTransposeOut(used(b.self, "self"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.padding, b.padding_len, b.output_padding, b.output_padding_len,
+      b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0,
+      b.deterministic != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *MIOpenCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
@@ -2164,11 +2370,12 @@ const char *MIOpenCTCLoss(Tensor log_probs, Tensor targets, const int64_t *input
 }
 
 const char *thunk_MIOpenCTCLoss(void *p) {
-  struct B { void *scope; Tensor log_probs; Tensor targets; const int64_t * input_lengths; int64_t input_lengths_len; const int64_t * target_lengths; int64_t target_lengths_len; int64_t blank; int64_t deterministic; int64_t zero_infinity; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word log_probs; Word targets; const int64_t * input_lengths; int64_t input_lengths_len; const int64_t * target_lengths; int64_t target_lengths_len; int64_t blank; int64_t deterministic; int64_t zero_infinity; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenCTCLoss(b.log_probs, b.targets, b.input_lengths, b.input_lengths_len,
-      b.target_lengths, b.target_lengths_len, b.blank, b.deterministic != 0, b.zero_infinity != 0,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.log_probs, b.targets);
+  if (auto *e = MIOpenCTCLoss(used(b.log_probs, "log_probs"), used(b.targets, "targets"),
+      b.input_lengths, b.input_lengths_len, b.target_lengths, b.target_lengths_len, b.blank,
+      b.deterministic != 0, b.zero_infinity != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -2182,11 +2389,13 @@ const char *MIOpenCTCLossOut(Tensor log_probs, Tensor targets, const int64_t *in
 }
 
 const char *thunk_MIOpenCTCLossOut(void *p) {
-  struct B { void *scope; Tensor log_probs; Tensor targets; const int64_t * input_lengths; int64_t input_lengths_len; const int64_t * target_lengths; int64_t target_lengths_len; int64_t blank; int64_t deterministic; int64_t zero_infinity; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word log_probs; Word targets; const int64_t * input_lengths; int64_t input_lengths_len; const int64_t * target_lengths; int64_t target_lengths_len; int64_t blank; int64_t deterministic; int64_t zero_infinity; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenCTCLossOut(b.log_probs, b.targets, b.input_lengths, b.input_lengths_len,
-      b.target_lengths, b.target_lengths_len, b.blank, b.deterministic != 0, b.zero_infinity != 0,
-      b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.log_probs, b.targets, b.out0, b.out1);
+  return MIOpenCTCLossOut(used(b.log_probs, "log_probs"), used(b.targets, "targets"),
+      b.input_lengths, b.input_lengths_len, b.target_lengths, b.target_lengths_len, b.blank,
+      b.deterministic != 0, b.zero_infinity != 0, used(b.out0, "out0"), used(b.out1, "out1"),
+      nullptr, nullptr);
 }
 
 const char *MIOpenCTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
@@ -2196,11 +2405,12 @@ const char *MIOpenCTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_l
 }
 
 const char *thunk_MIOpenCTCLossTensor(void *p) {
-  struct B { void *scope; Tensor log_probs; Tensor targets; Tensor input_lengths; Tensor target_lengths; int64_t blank; int64_t deterministic; int64_t zero_infinity; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word log_probs; Word targets; Word input_lengths; Word target_lengths; int64_t blank; int64_t deterministic; int64_t zero_infinity; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenCTCLossTensor(b.log_probs, b.targets, b.input_lengths, b.target_lengths,
-      b.blank, b.deterministic != 0, b.zero_infinity != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.log_probs, b.targets, b.input_lengths, b.target_lengths);
+  if (auto *e = MIOpenCTCLossTensor(used(b.log_probs, "log_probs"), used(b.targets, "targets"),
+      used(b.input_lengths, "input_lengths"), used(b.target_lengths, "target_lengths"), b.blank,
+      b.deterministic != 0, b.zero_infinity != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -2214,11 +2424,12 @@ const char *MIOpenDepthwiseConvolution(Tensor self, Tensor weight, Tensor bias,
 }
 
 const char *thunk_MIOpenDepthwiseConvolution(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenDepthwiseConvolution(b.self, b.weight, b.bias, b.padding, b.padding_len,
-      b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0,
-      b.deterministic != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = MIOpenDepthwiseConvolution(used(b.self, "self"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation,
+      b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2231,11 +2442,13 @@ const char *MIOpenDepthwiseConvolutionOut(Tensor self, Tensor weight, Tensor bia
 }
 
 const char *thunk_MIOpenDepthwiseConvolutionOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; int64_t benchmark; int64_t deterministic; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenDepthwiseConvolutionOut(b.self, b.weight, b.bias, b.padding, b.padding_len,
-      b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups, b.benchmark != 0,
-      b.deterministic != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return MIOpenDepthwiseConvolutionOut(used(b.self, "self"), used(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation,
+      b.dilation_len, b.groups, b.benchmark != 0, b.deterministic != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *MIOpenRNN(Tensor input, const Tensor *weight, int64_t weight_len,
@@ -2248,11 +2461,14 @@ const char *MIOpenRNN(Tensor input, const Tensor *weight, int64_t weight_len,
 }
 
 const char *thunk_MIOpenRNN(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * weight; int64_t weight_len; int64_t weight_stride0; Tensor hx; Tensor cx; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Tensor dropout_state; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; OutTensor result4; };
+  struct B { void *scope; Word input; const Word * weight; int64_t weight_len; int64_t weight_stride0; Word hx; Word cx; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Word dropout_state; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; OutTensor result4; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MIOpenRNN(b.input, b.weight, b.weight_len, b.weight_stride0, b.hx, b.cx, b.mode,
-      b.hidden_size, b.num_layers, b.batch_first != 0, b.dropout, b.train != 0,
-      b.bidirectional != 0, b.batch_sizes, b.batch_sizes_len, b.dropout_state, &b.result0.handle,
+  const Uses uses(b.input, b.hx, b.cx, b.dropout_state);
+  const UsedList weight(b.weight, b.weight_len, "weight");
+  if (auto *e = MIOpenRNN(used(b.input, "input"), weight.data(), weight.size(), b.weight_stride0,
+      used(b.hx, "hx"), used_opt(b.cx, "cx"), b.mode, b.hidden_size, b.num_layers,
+      b.batch_first != 0, b.dropout, b.train != 0, b.bidirectional != 0, b.batch_sizes,
+      b.batch_sizes_len, used_opt(b.dropout_state, "dropout_state"), &b.result0.handle,
       &b.result1.handle, &b.result2.handle, &b.result3.handle, &b.result4.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -2274,15 +2490,21 @@ const char *MIOpenRNNBackward(Tensor input, const Tensor *weight, int64_t weight
 }
 
 const char *thunk_MIOpenRNNBackward(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * weight; int64_t weight_len; int64_t weight_stride0; Tensor weight_buf; Tensor hx; Tensor cx; Tensor output; Tensor grad_output; Tensor grad_hy; Tensor grad_cy; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Tensor dropout_state; Tensor reserve; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; OutTensors result3; };
+  struct B { void *scope; Word input; const Word * weight; int64_t weight_len; int64_t weight_stride0; Word weight_buf; Word hx; Word cx; Word output; Word grad_output; Word grad_hy; Word grad_cy; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Word dropout_state; Word reserve; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; OutTensors result3; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input, b.weight_buf, b.hx, b.cx, b.output, b.grad_output, b.grad_hy, b.grad_cy,
+      b.dropout_state, b.reserve);
+  const UsedList weight(b.weight, b.weight_len, "weight");
   Tensor *result3;
   int64_t result3_len;
-  if (auto *e = MIOpenRNNBackward(b.input, b.weight, b.weight_len, b.weight_stride0, b.weight_buf,
-      b.hx, b.cx, b.output, b.grad_output, b.grad_hy, b.grad_cy, b.mode, b.hidden_size,
-      b.num_layers, b.batch_first != 0, b.dropout, b.train != 0, b.bidirectional != 0,
-      b.batch_sizes, b.batch_sizes_len, b.dropout_state, b.reserve, b.output_mask,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle, &result3, &result3_len)) return e;
+  if (auto *e = MIOpenRNNBackward(used(b.input, "input"), weight.data(), weight.size(),
+      b.weight_stride0, used(b.weight_buf, "weight_buf"), used(b.hx, "hx"), used_opt(b.cx, "cx"),
+      used(b.output, "output"), used_opt(b.grad_output, "grad_output"), used_opt(b.grad_hy,
+      "grad_hy"), used_opt(b.grad_cy, "grad_cy"), b.mode, b.hidden_size, b.num_layers,
+      b.batch_first != 0, b.dropout, b.train != 0, b.bidirectional != 0, b.batch_sizes,
+      b.batch_sizes_len, used_opt(b.dropout_state, "dropout_state"), used(b.reserve, "reserve"),
+      b.output_mask, &b.result0.handle, &b.result1.handle, &b.result2.handle, &result3,
+      &result3_len)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2302,13 +2524,20 @@ const char *MIOpenRNNBackwardOut(Tensor input, const Tensor *weight, int64_t wei
 }
 
 const char *thunk_MIOpenRNNBackwardOut(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * weight; int64_t weight_len; int64_t weight_stride0; Tensor weight_buf; Tensor hx; Tensor cx; Tensor output; Tensor grad_output; Tensor grad_hy; Tensor grad_cy; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Tensor dropout_state; Tensor reserve; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; const Tensor * out3; int64_t out3_len; };
+  struct B { void *scope; Word input; const Word * weight; int64_t weight_len; int64_t weight_stride0; Word weight_buf; Word hx; Word cx; Word output; Word grad_output; Word grad_hy; Word grad_cy; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Word dropout_state; Word reserve; const bool * output_mask; Word out0; Word out1; Word out2; const Word * out3; int64_t out3_len; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenRNNBackwardOut(b.input, b.weight, b.weight_len, b.weight_stride0, b.weight_buf,
-      b.hx, b.cx, b.output, b.grad_output, b.grad_hy, b.grad_cy, b.mode, b.hidden_size,
-      b.num_layers, b.batch_first != 0, b.dropout, b.train != 0, b.bidirectional != 0,
-      b.batch_sizes, b.batch_sizes_len, b.dropout_state, b.reserve, b.output_mask, b.out0, b.out1,
-      b.out2, b.out3, b.out3_len);
+  const Uses uses(b.input, b.weight_buf, b.hx, b.cx, b.output, b.grad_output, b.grad_hy, b.grad_cy,
+      b.dropout_state, b.reserve, b.out0, b.out1, b.out2);
+  const UsedList weight(b.weight, b.weight_len, "weight");
+  const UsedList out3(b.out3, b.out3_len, "out3");
+  return MIOpenRNNBackwardOut(used(b.input, "input"), weight.data(), weight.size(),
+      b.weight_stride0, used(b.weight_buf, "weight_buf"), used(b.hx, "hx"), used_opt(b.cx, "cx"),
+      used(b.output, "output"), used_opt(b.grad_output, "grad_output"), used_opt(b.grad_hy,
+      "grad_hy"), used_opt(b.grad_cy, "grad_cy"), b.mode, b.hidden_size, b.num_layers,
+      b.batch_first != 0, b.dropout, b.train != 0, b.bidirectional != 0, b.batch_sizes,
+      b.batch_sizes_len, used_opt(b.dropout_state, "dropout_state"), used(b.reserve, "reserve"),
+      b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"), out3.data(),
+      out3.size());
 }
 
 const char *MIOpenRNNOut(Tensor input, const Tensor *weight, int64_t weight_len,
@@ -2322,12 +2551,16 @@ const char *MIOpenRNNOut(Tensor input, const Tensor *weight, int64_t weight_len,
 }
 
 const char *thunk_MIOpenRNNOut(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * weight; int64_t weight_len; int64_t weight_stride0; Tensor hx; Tensor cx; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Tensor dropout_state; Tensor out0; Tensor out1; Tensor out2; Tensor out3; Tensor out4; };
+  struct B { void *scope; Word input; const Word * weight; int64_t weight_len; int64_t weight_stride0; Word hx; Word cx; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t batch_first; double dropout; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; Word dropout_state; Word out0; Word out1; Word out2; Word out3; Word out4; };
   auto &b = *static_cast<B *>(p);
-  return MIOpenRNNOut(b.input, b.weight, b.weight_len, b.weight_stride0, b.hx, b.cx, b.mode,
-      b.hidden_size, b.num_layers, b.batch_first != 0, b.dropout, b.train != 0,
-      b.bidirectional != 0, b.batch_sizes, b.batch_sizes_len, b.dropout_state, b.out0, b.out1,
-      b.out2, b.out3, b.out4, nullptr, nullptr, nullptr, nullptr, nullptr);
+  const Uses uses(b.input, b.hx, b.cx, b.dropout_state, b.out0, b.out1, b.out2, b.out3, b.out4);
+  const UsedList weight(b.weight, b.weight_len, "weight");
+  return MIOpenRNNOut(used(b.input, "input"), weight.data(), weight.size(), b.weight_stride0,
+      used(b.hx, "hx"), used_opt(b.cx, "cx"), b.mode, b.hidden_size, b.num_layers,
+      b.batch_first != 0, b.dropout, b.train != 0, b.bidirectional != 0, b.batch_sizes,
+      b.batch_sizes_len, used_opt(b.dropout_state, "dropout_state"), used(b.out0, "out0"),
+      used(b.out1, "out1"), used(b.out2, "out2"), used(b.out3, "out3"), used(b.out4, "out4"),
+      nullptr, nullptr, nullptr, nullptr, nullptr);
 }
 
 const char *Mish(Tensor self, Tensor *result) {
@@ -2336,9 +2569,10 @@ const char *Mish(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Mish(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Mish(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Mish(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2350,9 +2584,10 @@ const char *Mish_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Mish_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Mish_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Mish_(used(b.self, "self"), nullptr);
 }
 
 const char *MishBackward(Tensor grad_output, Tensor self, Tensor *result) {
@@ -2361,9 +2596,11 @@ const char *MishBackward(Tensor grad_output, Tensor self, Tensor *result) {
 }
 
 const char *thunk_MishBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MishBackward(b.grad_output, b.self, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = MishBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2375,9 +2612,10 @@ const char *MishOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MishOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MishOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MishOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_MixedDTypesLinear(Tensor input, Tensor weight, Tensor scale, Tensor bias,
@@ -2393,9 +2631,10 @@ const char *MKLDNNAdaptiveAvgPool2d(Tensor self, const int64_t *output_size,
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNAdaptiveAvgPool2d(b.self, b.output_size, b.output_size_len,
+  const Uses uses(b.self);
+  if (auto *e = MKLDNNAdaptiveAvgPool2d(used(b.self, "self"), b.output_size, b.output_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2406,9 +2645,11 @@ const char *MKLDNNAdaptiveAvgPool2dBackward(Tensor grad_output, Tensor self, Ten
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNAdaptiveAvgPool2dBackward(b.grad_output, b.self, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = MKLDNNAdaptiveAvgPool2dBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2419,9 +2660,11 @@ const char *MKLDNNAdaptiveAvgPool2dBackwardOut(Tensor grad_output, Tensor self, 
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2dBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNAdaptiveAvgPool2dBackwardOut(b.grad_output, b.self, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.self, b.out_);
+  return MKLDNNAdaptiveAvgPool2dBackwardOut(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNAdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size,
@@ -2433,9 +2676,11 @@ const char *MKLDNNAdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size,
 }
 
 const char *thunk_MKLDNNAdaptiveAvgPool2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNAdaptiveAvgPool2dOut(b.self, b.output_size, b.output_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MKLDNNAdaptiveAvgPool2dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNConvolution(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
@@ -2445,10 +2690,12 @@ const char *MKLDNNConvolution(Tensor self, Tensor weight, Tensor bias, const int
 }
 
 const char *thunk_MKLDNNConvolution(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNConvolution(b.self, b.weight, b.bias, b.padding, b.padding_len, b.stride,
-      b.stride_len, b.dilation, b.dilation_len, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = MKLDNNConvolution(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
+      b.groups, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2460,10 +2707,12 @@ const char *MKLDNNConvolutionOut(Tensor self, Tensor weight, Tensor bias, const 
 }
 
 const char *thunk_MKLDNNConvolutionOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNConvolutionOut(b.self, b.weight, b.bias, b.padding, b.padding_len, b.stride,
-      b.stride_len, b.dilation, b.dilation_len, b.groups, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return MKLDNNConvolutionOut(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len,
+      b.groups, used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNLinear(Tensor self, Tensor weight, Tensor bias, Tensor *result) {
@@ -2471,9 +2720,11 @@ const char *MKLDNNLinear(Tensor self, Tensor weight, Tensor bias, Tensor *result
 }
 
 const char *thunk_MKLDNNLinear(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; Word bias; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNLinear(b.self, b.weight, b.bias, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = MKLDNNLinear(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias,
+      "bias"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2484,10 +2735,12 @@ const char *MKLDNNLinearBackward(Tensor self, Tensor grad_output, Tensor weight,
 }
 
 const char *thunk_MKLDNNLinearBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNLinearBackward(b.self, b.grad_output, b.weight, b.output_mask,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.self, b.grad_output, b.weight);
+  if (auto *e = MKLDNNLinearBackward(used(b.self, "self"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), b.output_mask, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2500,10 +2753,11 @@ const char *MKLDNNLinearBackwardInput(const int64_t *input_size, int64_t input_s
 }
 
 const char *thunk_MKLDNNLinearBackwardInput(void *p) {
-  struct B { void *scope; const int64_t * input_size; int64_t input_size_len; Tensor grad_output; Tensor weight; OutTensor result; };
+  struct B { void *scope; const int64_t * input_size; int64_t input_size_len; Word grad_output; Word weight; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNLinearBackwardInput(b.input_size, b.input_size_len, b.grad_output, b.weight,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.weight);
+  if (auto *e = MKLDNNLinearBackwardInput(b.input_size, b.input_size_len, used(b.grad_output,
+      "grad_output"), used(b.weight, "weight"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2514,10 +2768,11 @@ const char *MKLDNNLinearBackwardInputOut(const int64_t *input_size, int64_t inpu
 }
 
 const char *thunk_MKLDNNLinearBackwardInputOut(void *p) {
-  struct B { void *scope; const int64_t * input_size; int64_t input_size_len; Tensor grad_output; Tensor weight; Tensor out_; };
+  struct B { void *scope; const int64_t * input_size; int64_t input_size_len; Word grad_output; Word weight; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNLinearBackwardInputOut(b.input_size, b.input_size_len, b.grad_output, b.weight,
-      b.out_, nullptr);
+  const Uses uses(b.grad_output, b.weight, b.out_);
+  return MKLDNNLinearBackwardInputOut(b.input_size, b.input_size_len, used(b.grad_output,
+      "grad_output"), used(b.weight, "weight"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNLinearBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
@@ -2527,10 +2782,12 @@ const char *MKLDNNLinearBackwardOut(Tensor self, Tensor grad_output, Tensor weig
 }
 
 const char *thunk_MKLDNNLinearBackwardOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNLinearBackwardOut(b.self, b.grad_output, b.weight, b.output_mask, b.out0, b.out1,
-      b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.grad_output, b.weight, b.out0, b.out1, b.out2);
+  return MKLDNNLinearBackwardOut(used(b.self, "self"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"),
+      used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *MKLDNNLinearBackwardWeights(Tensor grad_output, Tensor input, Tensor weight,
@@ -2539,10 +2796,12 @@ const char *MKLDNNLinearBackwardWeights(Tensor grad_output, Tensor input, Tensor
 }
 
 const char *thunk_MKLDNNLinearBackwardWeights(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor weight; int64_t bias_defined; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word grad_output; Word input; Word weight; int64_t bias_defined; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNLinearBackwardWeights(b.grad_output, b.input, b.weight, b.bias_defined != 0,
-      &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.grad_output, b.input, b.weight);
+  if (auto *e = MKLDNNLinearBackwardWeights(used(b.grad_output, "grad_output"), used(b.input,
+      "input"), used(b.weight, "weight"), b.bias_defined != 0, &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -2554,10 +2813,12 @@ const char *MKLDNNLinearBackwardWeightsOut(Tensor grad_output, Tensor input, Ten
 }
 
 const char *thunk_MKLDNNLinearBackwardWeightsOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor input; Tensor weight; int64_t bias_defined; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word grad_output; Word input; Word weight; int64_t bias_defined; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNLinearBackwardWeightsOut(b.grad_output, b.input, b.weight, b.bias_defined != 0,
-      b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.grad_output, b.input, b.weight, b.out0, b.out1);
+  return MKLDNNLinearBackwardWeightsOut(used(b.grad_output, "grad_output"), used(b.input, "input"),
+      used(b.weight, "weight"), b.bias_defined != 0, used(b.out0, "out0"), used(b.out1, "out1"),
+      nullptr, nullptr);
 }
 
 const char *MKLDNNLinearOut(Tensor self, Tensor weight, Tensor bias, Tensor out_, Tensor *result) {
@@ -2565,9 +2826,11 @@ const char *MKLDNNLinearOut(Tensor self, Tensor weight, Tensor bias, Tensor out_
 }
 
 const char *thunk_MKLDNNLinearOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; Tensor bias; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; Word bias; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNLinearOut(b.self, b.weight, b.bias, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return MKLDNNLinearOut(used(b.self, "self"), used(b.weight, "weight"), used_opt(b.bias, "bias"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2580,10 +2843,11 @@ const char *MKLDNNMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t ker
 }
 
 const char *thunk_MKLDNNMaxPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNMaxPool2d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+  const Uses uses(b.self);
+  if (auto *e = MKLDNNMaxPool2d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2597,11 +2861,13 @@ const char *MKLDNNMaxPool2dBackward(Tensor grad_output, Tensor output, Tensor in
 }
 
 const char *thunk_MKLDNNMaxPool2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; Tensor input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word output; Word input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNMaxPool2dBackward(b.grad_output, b.output, b.input, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.output, b.input);
+  if (auto *e = MKLDNNMaxPool2dBackward(used(b.grad_output, "grad_output"), used(b.output,
+      "output"), used(b.input, "input"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
+      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2614,11 +2880,12 @@ const char *MKLDNNMaxPool2dBackwardOut(Tensor grad_output, Tensor output, Tensor
 }
 
 const char *thunk_MKLDNNMaxPool2dBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; Tensor input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word output; Word input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNMaxPool2dBackwardOut(b.grad_output, b.output, b.input, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.output, b.input, b.out_);
+  return MKLDNNMaxPool2dBackwardOut(used(b.grad_output, "grad_output"), used(b.output, "output"),
+      used(b.input, "input"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNMaxPool2dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2632,10 +2899,12 @@ const char *MKLDNNMaxPool2dOut(Tensor self, const int64_t *kernel_size, int64_t 
 }
 
 const char *thunk_MKLDNNMaxPool2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNMaxPool2dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MKLDNNMaxPool2dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2648,10 +2917,11 @@ const char *MKLDNNMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t ker
 }
 
 const char *thunk_MKLDNNMaxPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNMaxPool3d(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+  const Uses uses(b.self);
+  if (auto *e = MKLDNNMaxPool3d(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2665,11 +2935,13 @@ const char *MKLDNNMaxPool3dBackward(Tensor grad_output, Tensor output, Tensor in
 }
 
 const char *thunk_MKLDNNMaxPool3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; Tensor input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word output; Word input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNMaxPool3dBackward(b.grad_output, b.output, b.input, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.output, b.input);
+  if (auto *e = MKLDNNMaxPool3dBackward(used(b.grad_output, "grad_output"), used(b.output,
+      "output"), used(b.input, "input"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
+      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2682,11 +2954,12 @@ const char *MKLDNNMaxPool3dBackwardOut(Tensor grad_output, Tensor output, Tensor
 }
 
 const char *thunk_MKLDNNMaxPool3dBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; Tensor input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word output; Word input; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNMaxPool3dBackwardOut(b.grad_output, b.output, b.input, b.kernel_size,
-      b.kernel_size_len, b.stride, b.stride_len, b.padding, b.padding_len, b.dilation,
-      b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.output, b.input, b.out_);
+  return MKLDNNMaxPool3dBackwardOut(used(b.grad_output, "grad_output"), used(b.output, "output"),
+      used(b.input, "input"), b.kernel_size, b.kernel_size_len, b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNMaxPool3dOut(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -2700,10 +2973,12 @@ const char *MKLDNNMaxPool3dOut(Tensor self, const int64_t *kernel_size, int64_t 
 }
 
 const char *thunk_MKLDNNMaxPool3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNMaxPool3dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MKLDNNMaxPool3dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNReorderConv2dWeight(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -2716,10 +2991,11 @@ const char *MKLDNNReorderConv2dWeight(Tensor self, const int64_t *padding, int64
 }
 
 const char *thunk_MKLDNNReorderConv2dWeight(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNReorderConv2dWeight(b.self, b.padding, b.padding_len, b.stride, b.stride_len,
-      b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len,
+  const Uses uses(b.self);
+  if (auto *e = MKLDNNReorderConv2dWeight(used(b.self, "self"), b.padding, b.padding_len, b.stride,
+      b.stride_len, b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2737,10 +3013,12 @@ const char *MKLDNNReorderConv2dWeightOut(Tensor self, const int64_t *padding, in
 }
 
 const char *thunk_MKLDNNReorderConv2dWeightOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNReorderConv2dWeightOut(b.self, b.padding, b.padding_len, b.stride, b.stride_len,
-      b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MKLDNNReorderConv2dWeightOut(used(b.self, "self"), b.padding, b.padding_len, b.stride,
+      b.stride_len, b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MKLDNNReorderConv3dWeight(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -2753,10 +3031,11 @@ const char *MKLDNNReorderConv3dWeight(Tensor self, const int64_t *padding, int64
 }
 
 const char *thunk_MKLDNNReorderConv3dWeight(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNReorderConv3dWeight(b.self, b.padding, b.padding_len, b.stride, b.stride_len,
-      b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len,
+  const Uses uses(b.self);
+  if (auto *e = MKLDNNReorderConv3dWeight(used(b.self, "self"), b.padding, b.padding_len, b.stride,
+      b.stride_len, b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2774,10 +3053,12 @@ const char *MKLDNNReorderConv3dWeightOut(Tensor self, const int64_t *padding, in
 }
 
 const char *thunk_MKLDNNReorderConv3dWeightOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const int64_t * input_size; int64_t input_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNReorderConv3dWeightOut(b.self, b.padding, b.padding_len, b.stride, b.stride_len,
-      b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MKLDNNReorderConv3dWeightOut(used(b.self, "self"), b.padding, b.padding_len, b.stride,
+      b.stride_len, b.dilation, b.dilation_len, b.groups, b.input_size, b.input_size_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *_MKLDNNReshape(Tensor self, const int64_t *shape, int64_t shape_len, Tensor *result) {
@@ -2801,12 +3082,14 @@ const char *MKLDNNRNNLayer(Tensor input, Tensor weight0, Tensor weight1, Tensor 
 }
 
 const char *thunk_MKLDNNRNNLayer(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight0; Tensor weight1; Tensor weight2; Tensor weight3; Tensor hx_; Tensor cx_; int64_t reverse; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t bidirectional; int64_t batch_first; int64_t train; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
+  struct B { void *scope; Word input; Word weight0; Word weight1; Word weight2; Word weight3; Word hx_; Word cx_; int64_t reverse; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t bidirectional; int64_t batch_first; int64_t train; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNRNNLayer(b.input, b.weight0, b.weight1, b.weight2, b.weight3, b.hx_, b.cx_,
-      b.reverse != 0, b.batch_sizes, b.batch_sizes_len, b.mode, b.hidden_size, b.num_layers,
-      b.has_biases != 0, b.bidirectional != 0, b.batch_first != 0, b.train != 0, &b.result0.handle,
-      &b.result1.handle, &b.result2.handle, &b.result3.handle)) return e;
+  const Uses uses(b.input, b.weight0, b.weight1, b.weight2, b.weight3, b.hx_, b.cx_);
+  if (auto *e = MKLDNNRNNLayer(used(b.input, "input"), used(b.weight0, "weight0"), used(b.weight1,
+      "weight1"), used(b.weight2, "weight2"), used(b.weight3, "weight3"), used(b.hx_, "hx_"),
+      used(b.cx_, "cx_"), b.reverse != 0, b.batch_sizes, b.batch_sizes_len, b.mode, b.hidden_size,
+      b.num_layers, b.has_biases != 0, b.bidirectional != 0, b.batch_first != 0, b.train != 0,
+      &b.result0.handle, &b.result1.handle, &b.result2.handle, &b.result3.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2825,14 +3108,19 @@ const char *MKLDNNRNNLayerBackward(Tensor input, Tensor weight1, Tensor weight2,
 }
 
 const char *thunk_MKLDNNRNNLayerBackward(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight1; Tensor weight2; Tensor weight3; Tensor weight4; Tensor hx_; Tensor cx_tmp; Tensor output; Tensor hy_; Tensor cy_; Tensor grad_output; Tensor grad_hy; Tensor grad_cy; int64_t reverse; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t batch_first; Tensor workspace; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; OutTensor result4; OutTensor result5; OutTensor result6; };
+  struct B { void *scope; Word input; Word weight1; Word weight2; Word weight3; Word weight4; Word hx_; Word cx_tmp; Word output; Word hy_; Word cy_; Word grad_output; Word grad_hy; Word grad_cy; int64_t reverse; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t batch_first; Word workspace; OutTensor result0; OutTensor result1; OutTensor result2; OutTensor result3; OutTensor result4; OutTensor result5; OutTensor result6; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MKLDNNRNNLayerBackward(b.input, b.weight1, b.weight2, b.weight3, b.weight4, b.hx_,
-      b.cx_tmp, b.output, b.hy_, b.cy_, b.grad_output, b.grad_hy, b.grad_cy, b.reverse != 0,
-      b.mode, b.hidden_size, b.num_layers, b.has_biases != 0, b.train != 0, b.bidirectional != 0,
-      b.batch_sizes, b.batch_sizes_len, b.batch_first != 0, b.workspace, &b.result0.handle,
-      &b.result1.handle, &b.result2.handle, &b.result3.handle, &b.result4.handle,
-      &b.result5.handle, &b.result6.handle)) return e;
+  const Uses uses(b.input, b.weight1, b.weight2, b.weight3, b.weight4, b.hx_, b.cx_tmp, b.output,
+      b.hy_, b.cy_, b.grad_output, b.grad_hy, b.grad_cy, b.workspace);
+  if (auto *e = MKLDNNRNNLayerBackward(used(b.input, "input"), used(b.weight1, "weight1"),
+      used(b.weight2, "weight2"), used(b.weight3, "weight3"), used(b.weight4, "weight4"),
+      used(b.hx_, "hx_"), used(b.cx_tmp, "cx_tmp"), used(b.output, "output"), used(b.hy_, "hy_"),
+      used(b.cy_, "cy_"), used_opt(b.grad_output, "grad_output"), used_opt(b.grad_hy, "grad_hy"),
+      used_opt(b.grad_cy, "grad_cy"), b.reverse != 0, b.mode, b.hidden_size, b.num_layers,
+      b.has_biases != 0, b.train != 0, b.bidirectional != 0, b.batch_sizes, b.batch_sizes_len,
+      b.batch_first != 0, used(b.workspace, "workspace"), &b.result0.handle, &b.result1.handle,
+      &b.result2.handle, &b.result3.handle, &b.result4.handle, &b.result5.handle,
+      &b.result6.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2855,14 +3143,20 @@ const char *MKLDNNRNNLayerBackwardOut(Tensor input, Tensor weight1, Tensor weigh
 }
 
 const char *thunk_MKLDNNRNNLayerBackwardOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight1; Tensor weight2; Tensor weight3; Tensor weight4; Tensor hx_; Tensor cx_tmp; Tensor output; Tensor hy_; Tensor cy_; Tensor grad_output; Tensor grad_hy; Tensor grad_cy; int64_t reverse; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t batch_first; Tensor workspace; Tensor out0; Tensor out1; Tensor out2; Tensor out3; Tensor out4; Tensor out5; Tensor out6; };
+  struct B { void *scope; Word input; Word weight1; Word weight2; Word weight3; Word weight4; Word hx_; Word cx_tmp; Word output; Word hy_; Word cy_; Word grad_output; Word grad_hy; Word grad_cy; int64_t reverse; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t train; int64_t bidirectional; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t batch_first; Word workspace; Word out0; Word out1; Word out2; Word out3; Word out4; Word out5; Word out6; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNRNNLayerBackwardOut(b.input, b.weight1, b.weight2, b.weight3, b.weight4, b.hx_,
-      b.cx_tmp, b.output, b.hy_, b.cy_, b.grad_output, b.grad_hy, b.grad_cy, b.reverse != 0,
-      b.mode, b.hidden_size, b.num_layers, b.has_biases != 0, b.train != 0, b.bidirectional != 0,
-      b.batch_sizes, b.batch_sizes_len, b.batch_first != 0, b.workspace, b.out0, b.out1, b.out2,
-      b.out3, b.out4, b.out5, b.out6, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-      nullptr);
+  const Uses uses(b.input, b.weight1, b.weight2, b.weight3, b.weight4, b.hx_, b.cx_tmp, b.output,
+      b.hy_, b.cy_, b.grad_output, b.grad_hy, b.grad_cy, b.workspace, b.out0, b.out1, b.out2,
+      b.out3, b.out4, b.out5, b.out6);
+  return MKLDNNRNNLayerBackwardOut(used(b.input, "input"), used(b.weight1, "weight1"),
+      used(b.weight2, "weight2"), used(b.weight3, "weight3"), used(b.weight4, "weight4"),
+      used(b.hx_, "hx_"), used(b.cx_tmp, "cx_tmp"), used(b.output, "output"), used(b.hy_, "hy_"),
+      used(b.cy_, "cy_"), used_opt(b.grad_output, "grad_output"), used_opt(b.grad_hy, "grad_hy"),
+      used_opt(b.grad_cy, "grad_cy"), b.reverse != 0, b.mode, b.hidden_size, b.num_layers,
+      b.has_biases != 0, b.train != 0, b.bidirectional != 0, b.batch_sizes, b.batch_sizes_len,
+      b.batch_first != 0, used(b.workspace, "workspace"), used(b.out0, "out0"), used(b.out1,
+      "out1"), used(b.out2, "out2"), used(b.out3, "out3"), used(b.out4, "out4"), used(b.out5,
+      "out5"), used(b.out6, "out6"), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
 }
 
 const char *MKLDNNRNNLayerOut(Tensor input, Tensor weight0, Tensor weight1, Tensor weight2,
@@ -2874,12 +3168,16 @@ const char *MKLDNNRNNLayerOut(Tensor input, Tensor weight0, Tensor weight1, Tens
 }
 
 const char *thunk_MKLDNNRNNLayerOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight0; Tensor weight1; Tensor weight2; Tensor weight3; Tensor hx_; Tensor cx_; int64_t reverse; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t bidirectional; int64_t batch_first; int64_t train; Tensor out0; Tensor out1; Tensor out2; Tensor out3; };
+  struct B { void *scope; Word input; Word weight0; Word weight1; Word weight2; Word weight3; Word hx_; Word cx_; int64_t reverse; const int64_t * batch_sizes; int64_t batch_sizes_len; int64_t mode; int64_t hidden_size; int64_t num_layers; int64_t has_biases; int64_t bidirectional; int64_t batch_first; int64_t train; Word out0; Word out1; Word out2; Word out3; };
   auto &b = *static_cast<B *>(p);
-  return MKLDNNRNNLayerOut(b.input, b.weight0, b.weight1, b.weight2, b.weight3, b.hx_, b.cx_,
-      b.reverse != 0, b.batch_sizes, b.batch_sizes_len, b.mode, b.hidden_size, b.num_layers,
-      b.has_biases != 0, b.bidirectional != 0, b.batch_first != 0, b.train != 0, b.out0, b.out1,
-      b.out2, b.out3, nullptr, nullptr, nullptr, nullptr);
+  const Uses uses(b.input, b.weight0, b.weight1, b.weight2, b.weight3, b.hx_, b.cx_, b.out0,
+      b.out1, b.out2, b.out3);
+  return MKLDNNRNNLayerOut(used(b.input, "input"), used(b.weight0, "weight0"), used(b.weight1,
+      "weight1"), used(b.weight2, "weight2"), used(b.weight3, "weight3"), used(b.hx_, "hx_"),
+      used(b.cx_, "cx_"), b.reverse != 0, b.batch_sizes, b.batch_sizes_len, b.mode, b.hidden_size,
+      b.num_layers, b.has_biases != 0, b.bidirectional != 0, b.batch_first != 0, b.train != 0,
+      used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"), used(b.out3, "out3"),
+      nullptr, nullptr, nullptr, nullptr);
 }
 
 const char *_MKLDNNTranspose(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
@@ -2907,9 +3205,10 @@ const char *MM(Tensor self, Tensor mat2, Tensor *result) {
 }
 
 const char *thunk_MM(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; OutTensor result; };
+  struct B { void *scope; Word self; Word mat2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MM(b.self, b.mat2, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat2);
+  if (auto *e = MM(used(b.self, "self"), used(b.mat2, "mat2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2920,9 +3219,11 @@ const char *MMDType(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor *resu
 }
 
 const char *thunk_MMDType(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; int64_t out_dtype; OutTensor result; };
+  struct B { void *scope; Word self; Word mat2; int64_t out_dtype; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MMDType(b.self, b.mat2, go_dtype(b.out_dtype), &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat2);
+  if (auto *e = MMDType(used(b.self, "self"), used(b.mat2, "mat2"), go_dtype(b.out_dtype),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2933,9 +3234,11 @@ const char *MMDTypeOut(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor ou
 }
 
 const char *thunk_MMDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; int64_t out_dtype; Tensor out_; };
+  struct B { void *scope; Word self; Word mat2; int64_t out_dtype; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MMDTypeOut(b.self, b.mat2, go_dtype(b.out_dtype), b.out_, nullptr);
+  const Uses uses(b.self, b.mat2, b.out_);
+  return MMDTypeOut(used(b.self, "self"), used(b.mat2, "mat2"), go_dtype(b.out_dtype), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *MMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
@@ -2943,9 +3246,10 @@ const char *MMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; Tensor out_; };
+  struct B { void *scope; Word self; Word mat2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MMOut(b.self, b.mat2, b.out_, nullptr);
+  const Uses uses(b.self, b.mat2, b.out_);
+  return MMOut(used(b.self, "self"), used(b.mat2, "mat2"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Mode(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor *indices) {
@@ -2953,9 +3257,11 @@ const char *Mode(Tensor self, int64_t dim, bool keepdim, Tensor *values, Tensor 
 }
 
 const char *thunk_Mode(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Mode(b.self, b.dim, b.keepdim != 0, &b.values.handle, &b.indices.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Mode(used(b.self, "self"), b.dim, b.keepdim != 0, &b.values.handle,
+      &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
   return nullptr;
@@ -2967,9 +3273,11 @@ const char *ModeValues(Tensor self, int64_t dim, bool keepdim, Tensor values, Te
 }
 
 const char *thunk_ModeValues(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return ModeValues(b.self, b.dim, b.keepdim != 0, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return ModeValues(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.values, "values"),
+      used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *MoveAxis(Tensor self, const int64_t *source, int64_t source_len,
@@ -2979,10 +3287,11 @@ const char *MoveAxis(Tensor self, const int64_t *source, int64_t source_len,
 }
 
 const char *thunk_MoveAxis(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * source; int64_t source_len; const int64_t * destination; int64_t destination_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * source; int64_t source_len; const int64_t * destination; int64_t destination_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MoveAxis(b.self, b.source, b.source_len, b.destination, b.destination_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MoveAxis(used(b.self, "self"), b.source, b.source_len, b.destination,
+      b.destination_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2993,9 +3302,11 @@ const char *MoveAxisInt(Tensor self, int64_t source, int64_t destination, Tensor
 }
 
 const char *thunk_MoveAxisInt(void *p) {
-  struct B { void *scope; Tensor self; int64_t source; int64_t destination; OutTensor result; };
+  struct B { void *scope; Word self; int64_t source; int64_t destination; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MoveAxisInt(b.self, b.source, b.destination, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MoveAxisInt(used(b.self, "self"), b.source, b.destination,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3007,10 +3318,11 @@ const char *MoveDim(Tensor self, const int64_t *source, int64_t source_len,
 }
 
 const char *thunk_MoveDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * source; int64_t source_len; const int64_t * destination; int64_t destination_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * source; int64_t source_len; const int64_t * destination; int64_t destination_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MoveDim(b.self, b.source, b.source_len, b.destination, b.destination_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MoveDim(used(b.self, "self"), b.source, b.source_len, b.destination,
+      b.destination_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3021,9 +3333,11 @@ const char *MoveDimInt(Tensor self, int64_t source, int64_t destination, Tensor 
 }
 
 const char *thunk_MoveDimInt(void *p) {
-  struct B { void *scope; Tensor self; int64_t source; int64_t destination; OutTensor result; };
+  struct B { void *scope; Word self; int64_t source; int64_t destination; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MoveDimInt(b.self, b.source, b.destination, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MoveDimInt(used(b.self, "self"), b.source, b.destination,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3042,11 +3356,13 @@ const char *MPSConvolutionBackward(Tensor self, Tensor grad_output, Tensor weigh
 }
 
 const char *thunk_MPSConvolutionBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MPSConvolutionBackward(b.self, b.grad_output, b.weight, b.padding, b.padding_len,
-      b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups, b.output_mask,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.self, b.grad_output, b.weight);
+  if (auto *e = MPSConvolutionBackward(used(b.self, "self"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation,
+      b.dilation_len, b.groups, b.output_mask, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -3061,11 +3377,13 @@ const char *MPSConvolutionBackwardOut(Tensor self, Tensor grad_output, Tensor we
 }
 
 const char *thunk_MPSConvolutionBackwardOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return MPSConvolutionBackwardOut(b.self, b.grad_output, b.weight, b.padding, b.padding_len,
-      b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups, b.output_mask, b.out0, b.out1,
-      b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.grad_output, b.weight, b.out0, b.out1, b.out2);
+  return MPSConvolutionBackwardOut(used(b.self, "self"), used(b.grad_output, "grad_output"),
+      used(b.weight, "weight"), b.padding, b.padding_len, b.stride, b.stride_len, b.dilation,
+      b.dilation_len, b.groups, b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"),
+      used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *_MPSConvolutionOut(Tensor self, Tensor weight, Tensor bias, const int64_t *padding,
@@ -3093,11 +3411,13 @@ const char *MPSConvolutionTransposeBackward(Tensor self, Tensor grad_output, Ten
 }
 
 const char *thunk_MPSConvolutionTransposeBackward(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MPSConvolutionTransposeBackward(b.self, b.grad_output, b.weight, b.padding,
-      b.padding_len, b.output_padding, b.output_padding_len, b.stride, b.stride_len, b.dilation,
-      b.dilation_len, b.groups, b.output_mask, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self, b.grad_output, b.weight);
+  if (auto *e = MPSConvolutionTransposeBackward(used(b.self, "self"), used(b.grad_output,
+      "grad_output"), used(b.weight, "weight"), b.padding, b.padding_len, b.output_padding,
+      b.output_padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups,
+      b.output_mask, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -3112,11 +3432,13 @@ const char *MPSConvolutionTransposeBackwardOut(Tensor self, Tensor grad_output, 
 }
 
 const char *thunk_MPSConvolutionTransposeBackwardOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor grad_output; Tensor weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word self; Word grad_output; Word weight; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * stride; int64_t stride_len; const int64_t * dilation; int64_t dilation_len; int64_t groups; const bool * output_mask; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return MPSConvolutionTransposeBackwardOut(b.self, b.grad_output, b.weight, b.padding,
-      b.padding_len, b.output_padding, b.output_padding_len, b.stride, b.stride_len, b.dilation,
-      b.dilation_len, b.groups, b.output_mask, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.self, b.grad_output, b.weight, b.out0, b.out1);
+  return MPSConvolutionTransposeBackwardOut(used(b.self, "self"), used(b.grad_output,
+      "grad_output"), used(b.weight, "weight"), b.padding, b.padding_len, b.output_padding,
+      b.output_padding_len, b.stride, b.stride_len, b.dilation, b.dilation_len, b.groups,
+      b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *_MPSConvolutionTransposeOut(Tensor self, Tensor weight, const int64_t *padding,
@@ -3132,9 +3454,11 @@ const char *MSELoss(Tensor self, Tensor target, int64_t reduction, Tensor *resul
 }
 
 const char *thunk_MSELoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MSELoss(b.self, b.target, b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = MSELoss(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3145,10 +3469,11 @@ const char *MSELossBackward(Tensor grad_output, Tensor self, Tensor target, int6
 }
 
 const char *thunk_MSELossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MSELossBackward(b.grad_output, b.self, b.target, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target);
+  if (auto *e = MSELossBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3159,10 +3484,11 @@ const char *MSELossBackwardGradInput(Tensor grad_output, Tensor self, Tensor tar
 }
 
 const char *thunk_MSELossBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return MSELossBackwardGradInput(b.grad_output, b.self, b.target, b.reduction, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.grad_input);
+  return MSELossBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *MSELossOut(Tensor self, Tensor target, int64_t reduction, Tensor out_, Tensor *result) {
@@ -3170,9 +3496,11 @@ const char *MSELossOut(Tensor self, Tensor target, int64_t reduction, Tensor out
 }
 
 const char *thunk_MSELossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; Tensor out_; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MSELossOut(b.self, b.target, b.reduction, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.out_);
+  return MSELossOut(used(b.self, "self"), used(b.target, "target"), b.reduction, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *MSort(Tensor self, Tensor *result) {
@@ -3180,9 +3508,10 @@ const char *MSort(Tensor self, Tensor *result) {
 }
 
 const char *thunk_MSort(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MSort(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MSort(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3193,9 +3522,10 @@ const char *MSortOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MSortOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MSortOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MSortOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MT(Tensor self, Tensor *result) {
@@ -3203,9 +3533,10 @@ const char *MT(Tensor self, Tensor *result) {
 }
 
 const char *thunk_MT(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MT(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MT(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3216,9 +3547,10 @@ const char *Mul(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Mul(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Mul(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Mul(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3230,9 +3562,10 @@ const char *Mul_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Mul_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Mul_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Mul_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *MulOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3240,9 +3573,10 @@ const char *MulOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MulOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MulOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MulOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MulScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3251,9 +3585,10 @@ const char *MulScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_MulScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MulScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MulScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3265,9 +3600,10 @@ const char *MulScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_MulScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return MulScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return MulScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *MulScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3277,9 +3613,10 @@ const char *MulScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_MulScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MulScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MulScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *MultilabelMarginLoss(Tensor self, Tensor target, int64_t reduction, Tensor *result) {
@@ -3288,9 +3625,11 @@ const char *MultilabelMarginLoss(Tensor self, Tensor target, int64_t reduction, 
 }
 
 const char *thunk_MultilabelMarginLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MultilabelMarginLoss(b.self, b.target, b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = MultilabelMarginLoss(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3301,10 +3640,12 @@ const char *MultilabelMarginLossBackward(Tensor grad_output, Tensor self, Tensor
 }
 
 const char *thunk_MultilabelMarginLossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; Tensor is_target; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; Word is_target; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MultilabelMarginLossBackward(b.grad_output, b.self, b.target, b.reduction,
-      b.is_target, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target, b.is_target);
+  if (auto *e = MultilabelMarginLossBackward(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.target, "target"), b.reduction, used(b.is_target, "is_target"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3315,10 +3656,12 @@ const char *MultilabelMarginLossBackwardGradInput(Tensor grad_output, Tensor sel
 }
 
 const char *thunk_MultilabelMarginLossBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; Tensor is_target; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; Word is_target; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return MultilabelMarginLossBackwardGradInput(b.grad_output, b.self, b.target, b.reduction,
-      b.is_target, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.is_target, b.grad_input);
+  return MultilabelMarginLossBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), used(b.target, "target"), b.reduction, used(b.is_target, "is_target"),
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *MultilabelMarginLossForward(Tensor self, Tensor target, int64_t reduction,
@@ -3327,10 +3670,11 @@ const char *MultilabelMarginLossForward(Tensor self, Tensor target, int64_t redu
 }
 
 const char *thunk_MultilabelMarginLossForward(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; OutTensor output; OutTensor is_target; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; OutTensor output; OutTensor is_target; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MultilabelMarginLossForward(b.self, b.target, b.reduction, &b.output.handle,
-      &b.is_target.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = MultilabelMarginLossForward(used(b.self, "self"), used(b.target, "target"),
+      b.reduction, &b.output.handle, &b.is_target.handle)) return e;
   describe(b.output);
   describe(b.is_target);
   return nullptr;
@@ -3342,10 +3686,11 @@ const char *MultilabelMarginLossForwardOutput(Tensor self, Tensor target, int64_
 }
 
 const char *thunk_MultilabelMarginLossForwardOutput(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; Tensor output; Tensor is_target; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; Word output; Word is_target; };
   auto &b = *static_cast<B *>(p);
-  return MultilabelMarginLossForwardOutput(b.self, b.target, b.reduction, b.output, b.is_target,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.target, b.output, b.is_target);
+  return MultilabelMarginLossForwardOutput(used(b.self, "self"), used(b.target, "target"),
+      b.reduction, used(b.output, "output"), used(b.is_target, "is_target"), nullptr, nullptr);
 }
 
 const char *MultilabelMarginLossOut(Tensor self, Tensor target, int64_t reduction, Tensor out_,
@@ -3355,9 +3700,11 @@ const char *MultilabelMarginLossOut(Tensor self, Tensor target, int64_t reductio
 }
 
 const char *thunk_MultilabelMarginLossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; Tensor out_; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MultilabelMarginLossOut(b.self, b.target, b.reduction, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.out_);
+  return MultilabelMarginLossOut(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *MultiMarginLoss(Tensor self, Tensor target, Scalar p, Scalar margin, Tensor weight,
@@ -3366,10 +3713,11 @@ const char *MultiMarginLoss(Tensor self, Tensor target, Scalar p, Scalar margin,
 }
 
 const char *thunk_MultiMarginLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Scalar p; Scalar margin; Tensor weight; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Scalar p; Scalar margin; Word weight; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MultiMarginLoss(b.self, b.target, b.p, b.margin, b.weight, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = MultiMarginLoss(used(b.self, "self"), used(b.target, "target"), b.p, b.margin,
+      used_opt(b.weight, "weight"), b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3380,10 +3728,12 @@ const char *MultiMarginLossBackward(Tensor grad_output, Tensor self, Tensor targ
 }
 
 const char *thunk_MultiMarginLossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Scalar p; Scalar margin; Tensor weight; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Scalar p; Scalar margin; Word weight; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MultiMarginLossBackward(b.grad_output, b.self, b.target, b.p, b.margin, b.weight,
-      b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target, b.weight);
+  if (auto *e = MultiMarginLossBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.p, b.margin, used_opt(b.weight, "weight"), b.reduction,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3394,10 +3744,12 @@ const char *MultiMarginLossBackwardGradInput(Tensor grad_output, Tensor self, Te
 }
 
 const char *thunk_MultiMarginLossBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Scalar p; Scalar margin; Tensor weight; int64_t reduction; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Scalar p; Scalar margin; Word weight; int64_t reduction; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return MultiMarginLossBackwardGradInput(b.grad_output, b.self, b.target, b.p, b.margin, b.weight,
-      b.reduction, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.weight, b.grad_input);
+  return MultiMarginLossBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.p, b.margin, used_opt(b.weight, "weight"), b.reduction,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *MultiMarginLossOut(Tensor self, Tensor target, Scalar p, Scalar margin, Tensor weight,
@@ -3406,10 +3758,11 @@ const char *MultiMarginLossOut(Tensor self, Tensor target, Scalar p, Scalar marg
 }
 
 const char *thunk_MultiMarginLossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Scalar p; Scalar margin; Tensor weight; int64_t reduction; Tensor out_; };
+  struct B { void *scope; Word self; Word target; Scalar p; Scalar margin; Word weight; int64_t reduction; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MultiMarginLossOut(b.self, b.target, b.p, b.margin, b.weight, b.reduction, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.out_);
+  return MultiMarginLossOut(used(b.self, "self"), used(b.target, "target"), b.p, b.margin,
+      used_opt(b.weight, "weight"), b.reduction, used(b.out_, "out_"), nullptr);
 }
 
 const char *Multinomial(Tensor self, int64_t num_samples, bool replacement, Generator generator,
@@ -3420,9 +3773,10 @@ const char *Multinomial(Tensor self, int64_t num_samples, bool replacement, Gene
 }
 
 const char *thunk_Multinomial(void *p) {
-  struct B { void *scope; Tensor self; int64_t num_samples; int64_t replacement; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; int64_t num_samples; int64_t replacement; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Multinomial(b.self, b.num_samples, b.replacement != 0, b.generator,
+  const Uses uses(b.self);
+  if (auto *e = Multinomial(used(b.self, "self"), b.num_samples, b.replacement != 0, b.generator,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3437,9 +3791,11 @@ const char *MultinomialOut(Tensor self, int64_t num_samples, bool replacement, G
 }
 
 const char *thunk_MultinomialOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t num_samples; int64_t replacement; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; int64_t num_samples; int64_t replacement; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MultinomialOut(b.self, b.num_samples, b.replacement != 0, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MultinomialOut(used(b.self, "self"), b.num_samples, b.replacement != 0, b.generator,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Multiply(Tensor self, Tensor other, Tensor *result) {
@@ -3448,9 +3804,10 @@ const char *Multiply(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Multiply(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Multiply(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Multiply(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3461,9 +3818,10 @@ const char *Multiply_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Multiply_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Multiply_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Multiply_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *MultiplyOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3472,9 +3830,10 @@ const char *MultiplyOut(Tensor self, Tensor other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_MultiplyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MultiplyOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return MultiplyOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *MultiplyScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3483,9 +3842,10 @@ const char *MultiplyScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_MultiplyScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MultiplyScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = MultiplyScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3496,9 +3856,10 @@ const char *MultiplyScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_MultiplyScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return MultiplyScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return MultiplyScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *MV(Tensor self, Tensor vec, Tensor *result) {
@@ -3507,9 +3868,10 @@ const char *MV(Tensor self, Tensor vec, Tensor *result) {
 }
 
 const char *thunk_MV(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec; OutTensor result; };
+  struct B { void *scope; Word self; Word vec; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = MV(b.self, b.vec, &b.result.handle)) return e;
+  const Uses uses(b.self, b.vec);
+  if (auto *e = MV(used(b.self, "self"), used(b.vec, "vec"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3520,9 +3882,10 @@ const char *Mvlgamma(Tensor self, int64_t p, Tensor *result) {
 }
 
 const char *thunk_Mvlgamma(void *p) {
-  struct B { void *scope; Tensor self; int64_t p; OutTensor result; };
+  struct B { void *scope; Word self; int64_t p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Mvlgamma(b.self, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Mvlgamma(used(b.self, "self"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3534,9 +3897,10 @@ const char *Mvlgamma_(Tensor self, int64_t p, Tensor *result) {
 }
 
 const char *thunk_Mvlgamma_(void *p) {
-  struct B { void *scope; Tensor self; int64_t p; };
+  struct B { void *scope; Word self; int64_t p; };
   auto &b = *static_cast<B *>(p);
-  return Mvlgamma_(b.self, b.p, nullptr);
+  const Uses uses(b.self);
+  return Mvlgamma_(used(b.self, "self"), b.p, nullptr);
 }
 
 const char *MvlgammaOut(Tensor self, int64_t p, Tensor out_, Tensor *result) {
@@ -3546,9 +3910,10 @@ const char *MvlgammaOut(Tensor self, int64_t p, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MvlgammaOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t p; Tensor out_; };
+  struct B { void *scope; Word self; int64_t p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MvlgammaOut(b.self, b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return MvlgammaOut(used(b.self, "self"), b.p, used(b.out_, "out_"), nullptr);
 }
 
 const char *MVOut(Tensor self, Tensor vec, Tensor out_, Tensor *result) {
@@ -3556,9 +3921,10 @@ const char *MVOut(Tensor self, Tensor vec, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_MVOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec; Tensor out_; };
+  struct B { void *scope; Word self; Word vec; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return MVOut(b.self, b.vec, b.out_, nullptr);
+  const Uses uses(b.self, b.vec, b.out_);
+  return MVOut(used(b.self, "self"), used(b.vec, "vec"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NaNMean(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
@@ -3568,10 +3934,11 @@ const char *NaNMean(Tensor self, const int64_t *dim, int64_t dim_len, bool keepd
 }
 
 const char *thunk_NaNMean(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNMean(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NaNMean(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3583,10 +3950,11 @@ const char *NaNMeanOut(Tensor self, const int64_t *dim, int64_t dim_len, bool ke
 }
 
 const char *thunk_NaNMeanOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NaNMeanOut(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(),
-      b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NaNMeanOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *NaNMedian(Tensor self, Tensor *result) {
@@ -3595,9 +3963,10 @@ const char *NaNMedian(Tensor self, Tensor *result) {
 }
 
 const char *thunk_NaNMedian(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNMedian(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NaNMedian(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3607,9 +3976,10 @@ const char *NaNMedianDim(Tensor self, int64_t dim, bool keepdim, Tensor *values,
 }
 
 const char *thunk_NaNMedianDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNMedianDim(b.self, b.dim, b.keepdim != 0, &b.values.handle,
+  const Uses uses(b.self);
+  if (auto *e = NaNMedianDim(used(b.self, "self"), b.dim, b.keepdim != 0, &b.values.handle,
       &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
@@ -3622,9 +3992,11 @@ const char *NaNMedianDimValues(Tensor self, int64_t dim, bool keepdim, Tensor va
 }
 
 const char *thunk_NaNMedianDimValues(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return NaNMedianDimValues(b.self, b.dim, b.keepdim != 0, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return NaNMedianDimValues(used(b.self, "self"), b.dim, b.keepdim != 0, used(b.values, "values"),
+      used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *NaNMedianOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3634,9 +4006,10 @@ const char *NaNMedianOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NaNMedianOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NaNMedianOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NaNMedianOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NaNQuantile(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
@@ -3646,10 +4019,11 @@ const char *NaNQuantile(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
 }
 
 const char *thunk_NaNQuantile(void *p) {
-  struct B { void *scope; Tensor self; Tensor q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
+  struct B { void *scope; Word self; Word q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNQuantile(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.q);
+  if (auto *e = NaNQuantile(used(b.self, "self"), used(b.q, "q"), b.dim, b.keepdim != 0,
+      b.interpolation, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3661,9 +4035,11 @@ const char *NaNQuantileOut(Tensor self, Tensor q, const int64_t *dim, bool keepd
 }
 
 const char *thunk_NaNQuantileOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor q; const int64_t * dim; int64_t keepdim; const char * interpolation; Tensor out_; };
+  struct B { void *scope; Word self; Word q; const int64_t * dim; int64_t keepdim; const char * interpolation; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NaNQuantileOut(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation, b.out_, nullptr);
+  const Uses uses(b.self, b.q, b.out_);
+  return NaNQuantileOut(used(b.self, "self"), used(b.q, "q"), b.dim, b.keepdim != 0,
+      b.interpolation, used(b.out_, "out_"), nullptr);
 }
 
 const char *NaNQuantileScalar(Tensor self, double q, const int64_t *dim, bool keepdim,
@@ -3673,10 +4049,11 @@ const char *NaNQuantileScalar(Tensor self, double q, const int64_t *dim, bool ke
 }
 
 const char *thunk_NaNQuantileScalar(void *p) {
-  struct B { void *scope; Tensor self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
+  struct B { void *scope; Word self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNQuantileScalar(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NaNQuantileScalar(used(b.self, "self"), b.q, b.dim, b.keepdim != 0,
+      b.interpolation, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3688,9 +4065,11 @@ const char *NaNQuantileScalarOut(Tensor self, double q, const int64_t *dim, bool
 }
 
 const char *thunk_NaNQuantileScalarOut(void *p) {
-  struct B { void *scope; Tensor self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; Tensor out_; };
+  struct B { void *scope; Word self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NaNQuantileScalarOut(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NaNQuantileScalarOut(used(b.self, "self"), b.q, b.dim, b.keepdim != 0, b.interpolation,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *NaNSum(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
@@ -3701,10 +4080,11 @@ const char *NaNSum(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdi
 }
 
 const char *thunk_NaNSum(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNSum(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NaNSum(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3717,10 +4097,11 @@ const char *NaNSumOut(Tensor self, const int64_t *dim, int64_t dim_len, bool kee
 }
 
 const char *thunk_NaNSumOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NaNSumOut(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return NaNSumOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *NaNToNum(Tensor self, const double *nan, const double *posinf, const double *neginf,
@@ -3730,9 +4111,11 @@ const char *NaNToNum(Tensor self, const double *nan, const double *posinf, const
 }
 
 const char *thunk_NaNToNum(void *p) {
-  struct B { void *scope; Tensor self; const double * nan; const double * posinf; const double * neginf; OutTensor result; };
+  struct B { void *scope; Word self; const double * nan; const double * posinf; const double * neginf; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NaNToNum(b.self, b.nan, b.posinf, b.neginf, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NaNToNum(used(b.self, "self"), b.nan, b.posinf, b.neginf,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3745,9 +4128,10 @@ const char *NaNToNum_(Tensor self, const double *nan, const double *posinf, cons
 }
 
 const char *thunk_NaNToNum_(void *p) {
-  struct B { void *scope; Tensor self; const double * nan; const double * posinf; const double * neginf; };
+  struct B { void *scope; Word self; const double * nan; const double * posinf; const double * neginf; };
   auto &b = *static_cast<B *>(p);
-  return NaNToNum_(b.self, b.nan, b.posinf, b.neginf, nullptr);
+  const Uses uses(b.self);
+  return NaNToNum_(used(b.self, "self"), b.nan, b.posinf, b.neginf, nullptr);
 }
 
 const char *NaNToNumOut(Tensor self, const double *nan, const double *posinf, const double *neginf,
@@ -3758,9 +4142,11 @@ const char *NaNToNumOut(Tensor self, const double *nan, const double *posinf, co
 }
 
 const char *thunk_NaNToNumOut(void *p) {
-  struct B { void *scope; Tensor self; const double * nan; const double * posinf; const double * neginf; Tensor out_; };
+  struct B { void *scope; Word self; const double * nan; const double * posinf; const double * neginf; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NaNToNumOut(b.self, b.nan, b.posinf, b.neginf, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NaNToNumOut(used(b.self, "self"), b.nan, b.posinf, b.neginf, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Narrow(Tensor self, int64_t dim, int64_t start, int64_t length, Tensor *result) {
@@ -3769,9 +4155,10 @@ const char *Narrow(Tensor self, int64_t dim, int64_t start, int64_t length, Tens
 }
 
 const char *thunk_Narrow(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t start; int64_t length; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t start; int64_t length; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Narrow(b.self, b.dim, b.start, b.length, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Narrow(used(b.self, "self"), b.dim, b.start, b.length, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3783,9 +4170,11 @@ const char *NarrowCopy(Tensor self, int64_t dim, int64_t start, int64_t length, 
 }
 
 const char *thunk_NarrowCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t start; int64_t length; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t start; int64_t length; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NarrowCopy(b.self, b.dim, b.start, b.length, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NarrowCopy(used(b.self, "self"), b.dim, b.start, b.length,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3798,9 +4187,11 @@ const char *NarrowCopyOut(Tensor self, int64_t dim, int64_t start, int64_t lengt
 }
 
 const char *thunk_NarrowCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t start; int64_t length; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t start; int64_t length; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NarrowCopyOut(b.self, b.dim, b.start, b.length, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NarrowCopyOut(used(b.self, "self"), b.dim, b.start, b.length, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NarrowTensor(Tensor self, int64_t dim, Tensor start, int64_t length, Tensor *result) {
@@ -3809,9 +4200,11 @@ const char *NarrowTensor(Tensor self, int64_t dim, Tensor start, int64_t length,
 }
 
 const char *thunk_NarrowTensor(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor start; int64_t length; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word start; int64_t length; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NarrowTensor(b.self, b.dim, b.start, b.length, &b.result.handle)) return e;
+  const Uses uses(b.self, b.start);
+  if (auto *e = NarrowTensor(used(b.self, "self"), b.dim, used(b.start, "start"), b.length,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3823,10 +4216,12 @@ const char *NativeBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor run
 }
 
 const char *thunk_NativeBatchNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double momentum; double eps; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double momentum; double eps; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeBatchNorm(b.input, b.weight, b.bias, b.running_mean, b.running_var,
-      b.training != 0, b.momentum, b.eps, &b.result0.handle, &b.result1.handle,
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var);
+  if (auto *e = NativeBatchNorm(used(b.input, "input"), used_opt(b.weight, "weight"),
+      used_opt(b.bias, "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var,
+      "running_var"), b.training != 0, b.momentum, b.eps, &b.result0.handle, &b.result1.handle,
       &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -3841,10 +4236,14 @@ const char *NativeBatchNormBackward(Tensor grad_out, Tensor input, Tensor weight
 }
 
 const char *thunk_NativeBatchNormBackward(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_invstd; int64_t train; double eps; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word grad_out; Word input; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_invstd; int64_t train; double eps; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeBatchNormBackward(b.grad_out, b.input, b.weight, b.running_mean,
-      b.running_var, b.save_mean, b.save_invstd, b.train != 0, b.eps, b.output_mask,
+  const Uses uses(b.grad_out, b.input, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_invstd);
+  if (auto *e = NativeBatchNormBackward(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used_opt(b.weight, "weight"), used_opt(b.running_mean, "running_mean"),
+      used_opt(b.running_var, "running_var"), used_opt(b.save_mean, "save_mean"),
+      used_opt(b.save_invstd, "save_invstd"), b.train != 0, b.eps, b.output_mask,
       &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -3860,11 +4259,15 @@ const char *NativeBatchNormBackwardOut(Tensor grad_out, Tensor input, Tensor wei
 }
 
 const char *thunk_NativeBatchNormBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor weight; Tensor running_mean; Tensor running_var; Tensor save_mean; Tensor save_invstd; int64_t train; double eps; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word grad_out; Word input; Word weight; Word running_mean; Word running_var; Word save_mean; Word save_invstd; int64_t train; double eps; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return NativeBatchNormBackwardOut(b.grad_out, b.input, b.weight, b.running_mean, b.running_var,
-      b.save_mean, b.save_invstd, b.train != 0, b.eps, b.output_mask, b.out0, b.out1, b.out2,
-      nullptr, nullptr, nullptr);
+  const Uses uses(b.grad_out, b.input, b.weight, b.running_mean, b.running_var, b.save_mean,
+      b.save_invstd, b.out0, b.out1, b.out2);
+  return NativeBatchNormBackwardOut(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used_opt(b.weight, "weight"), used_opt(b.running_mean, "running_mean"),
+      used_opt(b.running_var, "running_var"), used_opt(b.save_mean, "save_mean"),
+      used_opt(b.save_invstd, "save_invstd"), b.train != 0, b.eps, b.output_mask, used(b.out0,
+      "out0"), used(b.out1, "out1"), used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *_NativeBatchNormLegit(Tensor input, Tensor weight, Tensor bias, Tensor running_mean,
@@ -3916,11 +4319,14 @@ const char *NativeBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tensor 
 }
 
 const char *thunk_NativeBatchNormOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor running_mean; Tensor running_var; int64_t training; double momentum; double eps; Tensor out_; Tensor save_mean; Tensor save_invstd; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word running_mean; Word running_var; int64_t training; double momentum; double eps; Word out_; Word save_mean; Word save_invstd; };
   auto &b = *static_cast<B *>(p);
-  return NativeBatchNormOut(b.input, b.weight, b.bias, b.running_mean, b.running_var,
-      b.training != 0, b.momentum, b.eps, b.out_, b.save_mean, b.save_invstd, nullptr, nullptr,
-      nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.running_mean, b.running_var, b.out_, b.save_mean,
+      b.save_invstd);
+  return NativeBatchNormOut(used(b.input, "input"), used_opt(b.weight, "weight"), used_opt(b.bias,
+      "bias"), used_opt(b.running_mean, "running_mean"), used_opt(b.running_var, "running_var"),
+      b.training != 0, b.momentum, b.eps, used(b.out_, "out_"), used(b.save_mean, "save_mean"),
+      used(b.save_invstd, "save_invstd"), nullptr, nullptr, nullptr);
 }
 
 const char *NativeChannelShuffle(Tensor self, int64_t groups, Tensor *result) {
@@ -3929,9 +4335,10 @@ const char *NativeChannelShuffle(Tensor self, int64_t groups, Tensor *result) {
 }
 
 const char *thunk_NativeChannelShuffle(void *p) {
-  struct B { void *scope; Tensor self; int64_t groups; OutTensor result; };
+  struct B { void *scope; Word self; int64_t groups; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeChannelShuffle(b.self, b.groups, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NativeChannelShuffle(used(b.self, "self"), b.groups, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3942,9 +4349,10 @@ const char *NativeDropout(Tensor input, double p, const bool *train, Tensor *res
 }
 
 const char *thunk_NativeDropout(void *p) {
-  struct B { void *scope; Tensor input; double p; const bool * train; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; double p; const bool * train; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeDropout(b.input, b.p, b.train, &b.result0.handle,
+  const Uses uses(b.input);
+  if (auto *e = NativeDropout(used(b.input, "input"), b.p, b.train, &b.result0.handle,
       &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -3956,9 +4364,11 @@ const char *NativeDropoutBackward(Tensor grad_output, Tensor mask, double scale,
 }
 
 const char *thunk_NativeDropoutBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor mask; double scale; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word mask; double scale; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeDropoutBackward(b.grad_output, b.mask, b.scale, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.mask);
+  if (auto *e = NativeDropoutBackward(used(b.grad_output, "grad_output"), used(b.mask, "mask"),
+      b.scale, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3969,9 +4379,11 @@ const char *NativeDropoutBackwardOut(Tensor grad_output, Tensor mask, double sca
 }
 
 const char *thunk_NativeDropoutBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor mask; double scale; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word mask; double scale; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NativeDropoutBackwardOut(b.grad_output, b.mask, b.scale, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.mask, b.out_);
+  return NativeDropoutBackwardOut(used(b.grad_output, "grad_output"), used(b.mask, "mask"),
+      b.scale, used(b.out_, "out_"), nullptr);
 }
 
 const char *NativeDropoutOut(Tensor input, double p, const bool *train, Tensor out0, Tensor out1,
@@ -3980,9 +4392,11 @@ const char *NativeDropoutOut(Tensor input, double p, const bool *train, Tensor o
 }
 
 const char *thunk_NativeDropoutOut(void *p) {
-  struct B { void *scope; Tensor input; double p; const bool * train; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word input; double p; const bool * train; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return NativeDropoutOut(b.input, b.p, b.train, b.out0, b.out1, nullptr, nullptr);
+  const Uses uses(b.input, b.out0, b.out1);
+  return NativeDropoutOut(used(b.input, "input"), b.p, b.train, used(b.out0, "out0"), used(b.out1,
+      "out1"), nullptr, nullptr);
 }
 
 const char *NativeGroupNorm(Tensor input, Tensor weight, Tensor bias, int64_t N, int64_t C,
@@ -3991,10 +4405,12 @@ const char *NativeGroupNorm(Tensor input, Tensor weight, Tensor bias, int64_t N,
 }
 
 const char *thunk_NativeGroupNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; int64_t N; int64_t C; int64_t HxW; int64_t group; double eps; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; Word weight; Word bias; int64_t N; int64_t C; int64_t HxW; int64_t group; double eps; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeGroupNorm(b.input, b.weight, b.bias, b.N, b.C, b.HxW, b.group, b.eps,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = NativeGroupNorm(used(b.input, "input"), used_opt(b.weight, "weight"),
+      used_opt(b.bias, "bias"), b.N, b.C, b.HxW, b.group, b.eps, &b.result0.handle,
+      &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -4008,11 +4424,12 @@ const char *NativeGroupNormBackward(Tensor grad_out, Tensor input, Tensor mean, 
 }
 
 const char *thunk_NativeGroupNormBackward(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor mean; Tensor rstd; Tensor weight; int64_t N; int64_t C; int64_t HxW; int64_t group; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word grad_out; Word input; Word mean; Word rstd; Word weight; int64_t N; int64_t C; int64_t HxW; int64_t group; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeGroupNormBackward(b.grad_out, b.input, b.mean, b.rstd, b.weight, b.N, b.C,
-      b.HxW, b.group, b.output_mask, &b.result0.handle, &b.result1.handle,
-      &b.result2.handle)) return e;
+  const Uses uses(b.grad_out, b.input, b.mean, b.rstd, b.weight);
+  if (auto *e = NativeGroupNormBackward(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.mean, "mean"), used(b.rstd, "rstd"), used_opt(b.weight, "weight"), b.N, b.C, b.HxW,
+      b.group, b.output_mask, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -4026,10 +4443,13 @@ const char *NativeGroupNormBackwardOut(Tensor grad_out, Tensor input, Tensor mea
 }
 
 const char *thunk_NativeGroupNormBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; Tensor mean; Tensor rstd; Tensor weight; int64_t N; int64_t C; int64_t HxW; int64_t group; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word grad_out; Word input; Word mean; Word rstd; Word weight; int64_t N; int64_t C; int64_t HxW; int64_t group; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return NativeGroupNormBackwardOut(b.grad_out, b.input, b.mean, b.rstd, b.weight, b.N, b.C, b.HxW,
-      b.group, b.output_mask, b.out0, b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.grad_out, b.input, b.mean, b.rstd, b.weight, b.out0, b.out1, b.out2);
+  return NativeGroupNormBackwardOut(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      used(b.mean, "mean"), used(b.rstd, "rstd"), used_opt(b.weight, "weight"), b.N, b.C, b.HxW,
+      b.group, b.output_mask, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"),
+      nullptr, nullptr, nullptr);
 }
 
 const char *NativeGroupNormOut(Tensor input, Tensor weight, Tensor bias, int64_t N, int64_t C,
@@ -4039,10 +4459,12 @@ const char *NativeGroupNormOut(Tensor input, Tensor weight, Tensor bias, int64_t
 }
 
 const char *thunk_NativeGroupNormOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; int64_t N; int64_t C; int64_t HxW; int64_t group; double eps; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word input; Word weight; Word bias; int64_t N; int64_t C; int64_t HxW; int64_t group; double eps; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return NativeGroupNormOut(b.input, b.weight, b.bias, b.N, b.C, b.HxW, b.group, b.eps, b.out0,
-      b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.out0, b.out1, b.out2);
+  return NativeGroupNormOut(used(b.input, "input"), used_opt(b.weight, "weight"), used_opt(b.bias,
+      "bias"), b.N, b.C, b.HxW, b.group, b.eps, used(b.out0, "out0"), used(b.out1, "out1"),
+      used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *NativeLayerNorm(Tensor input, const int64_t *normalized_shape,
@@ -4052,10 +4474,12 @@ const char *NativeLayerNorm(Tensor input, const int64_t *normalized_shape,
 }
 
 const char *thunk_NativeLayerNorm(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * normalized_shape; int64_t normalized_shape_len; Tensor weight; Tensor bias; double eps; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word input; const int64_t * normalized_shape; int64_t normalized_shape_len; Word weight; Word bias; double eps; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeLayerNorm(b.input, b.normalized_shape, b.normalized_shape_len, b.weight,
-      b.bias, b.eps, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.input, b.weight, b.bias);
+  if (auto *e = NativeLayerNorm(used(b.input, "input"), b.normalized_shape, b.normalized_shape_len,
+      used_opt(b.weight, "weight"), used_opt(b.bias, "bias"), b.eps, &b.result0.handle,
+      &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -4069,10 +4493,12 @@ const char *NativeLayerNormBackward(Tensor grad_out, Tensor input, const int64_t
 }
 
 const char *thunk_NativeLayerNormBackward(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; const int64_t * normalized_shape; int64_t normalized_shape_len; Tensor mean; Tensor rstd; Tensor weight; Tensor bias; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word grad_out; Word input; const int64_t * normalized_shape; int64_t normalized_shape_len; Word mean; Word rstd; Word weight; Word bias; const bool * output_mask; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeLayerNormBackward(b.grad_out, b.input, b.normalized_shape,
-      b.normalized_shape_len, b.mean, b.rstd, b.weight, b.bias, b.output_mask, &b.result0.handle,
+  const Uses uses(b.grad_out, b.input, b.mean, b.rstd, b.weight, b.bias);
+  if (auto *e = NativeLayerNormBackward(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      b.normalized_shape, b.normalized_shape_len, used(b.mean, "mean"), used(b.rstd, "rstd"),
+      used_opt(b.weight, "weight"), used_opt(b.bias, "bias"), b.output_mask, &b.result0.handle,
       &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -4088,11 +4514,13 @@ const char *NativeLayerNormBackwardOut(Tensor grad_out, Tensor input,
 }
 
 const char *thunk_NativeLayerNormBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_out; Tensor input; const int64_t * normalized_shape; int64_t normalized_shape_len; Tensor mean; Tensor rstd; Tensor weight; Tensor bias; const bool * output_mask; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word grad_out; Word input; const int64_t * normalized_shape; int64_t normalized_shape_len; Word mean; Word rstd; Word weight; Word bias; const bool * output_mask; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return NativeLayerNormBackwardOut(b.grad_out, b.input, b.normalized_shape,
-      b.normalized_shape_len, b.mean, b.rstd, b.weight, b.bias, b.output_mask, b.out0, b.out1,
-      b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.grad_out, b.input, b.mean, b.rstd, b.weight, b.bias, b.out0, b.out1, b.out2);
+  return NativeLayerNormBackwardOut(used(b.grad_out, "grad_out"), used(b.input, "input"),
+      b.normalized_shape, b.normalized_shape_len, used(b.mean, "mean"), used(b.rstd, "rstd"),
+      used_opt(b.weight, "weight"), used_opt(b.bias, "bias"), b.output_mask, used(b.out0, "out0"),
+      used(b.out1, "out1"), used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *NativeLayerNormOut(Tensor input, const int64_t *normalized_shape,
@@ -4102,10 +4530,12 @@ const char *NativeLayerNormOut(Tensor input, const int64_t *normalized_shape,
 }
 
 const char *thunk_NativeLayerNormOut(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * normalized_shape; int64_t normalized_shape_len; Tensor weight; Tensor bias; double eps; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word input; const int64_t * normalized_shape; int64_t normalized_shape_len; Word weight; Word bias; double eps; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return NativeLayerNormOut(b.input, b.normalized_shape, b.normalized_shape_len, b.weight, b.bias,
-      b.eps, b.out0, b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.out0, b.out1, b.out2);
+  return NativeLayerNormOut(used(b.input, "input"), b.normalized_shape, b.normalized_shape_len,
+      used_opt(b.weight, "weight"), used_opt(b.bias, "bias"), b.eps, used(b.out0, "out0"),
+      used(b.out1, "out1"), used(b.out2, "out2"), nullptr, nullptr, nullptr);
 }
 
 const char *_NativeMultiHeadAttention(Tensor query, Tensor key, Tensor value, int64_t embed_dim,
@@ -4128,9 +4558,10 @@ const char *NativeNorm(Tensor self, Scalar p, Tensor *result) {
 }
 
 const char *thunk_NativeNorm(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeNorm(b.self, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NativeNorm(used(b.self, "self"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4142,9 +4573,10 @@ const char *NativeNormOut(Tensor self, Scalar p, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NativeNormOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NativeNormOut(b.self, b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NativeNormOut(used(b.self, "self"), b.p, used(b.out_, "out_"), nullptr);
 }
 
 const char *NativeNormScalarOptDimDType(Tensor self, const Scalar *p, const int64_t *dim,
@@ -4155,10 +4587,12 @@ const char *NativeNormScalarOptDimDType(Tensor self, const Scalar *p, const int6
 }
 
 const char *thunk_NativeNormScalarOptDimDType(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NativeNormScalarOptDimDType(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.dim,
-      b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NativeNormScalarOptDimDType(used(b.self, "self"),
+      b.p.kind == ScalarNone ? nullptr : &b.p, b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4172,10 +4606,12 @@ const char *NativeNormScalarOptDimDTypeOut(Tensor self, const Scalar *p, const i
 }
 
 const char *thunk_NativeNormScalarOptDimDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NativeNormScalarOptDimDTypeOut(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.dim,
-      b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NativeNormScalarOptDimDTypeOut(used(b.self, "self"),
+      b.p.kind == ScalarNone ? nullptr : &b.p, b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *NDim(Tensor self, int64_t *result) {
@@ -4183,10 +4619,11 @@ const char *NDim(Tensor self, int64_t *result) {
 }
 
 const char *thunk_NDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = NDim(b.self, &result)) return e;
+  if (auto *e = NDim(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -4197,9 +4634,10 @@ const char *Ne(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Ne(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Ne(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Ne(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4211,9 +4649,10 @@ const char *Ne_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Ne_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Ne_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Ne_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *Neg(Tensor self, Tensor *result) {
@@ -4222,9 +4661,10 @@ const char *Neg(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Neg(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Neg(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Neg(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4236,9 +4676,10 @@ const char *Neg_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Neg_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Neg_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Neg_(used(b.self, "self"), nullptr);
 }
 
 const char *Negative(Tensor self, Tensor *result) {
@@ -4246,9 +4687,10 @@ const char *Negative(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Negative(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Negative(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Negative(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4258,9 +4700,10 @@ const char *Negative_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Negative_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Negative_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Negative_(used(b.self, "self"), nullptr);
 }
 
 const char *NegativeOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4269,9 +4712,10 @@ const char *NegativeOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NegativeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NegativeOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NegativeOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NegOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4281,9 +4725,10 @@ const char *NegOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NegOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NegOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NegOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_NegView(Tensor self, Tensor *result) {
@@ -4307,9 +4752,10 @@ const char *NeOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NeOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return NeOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NeScalar(Tensor self, Scalar other, Tensor *result) {
@@ -4318,9 +4764,10 @@ const char *NeScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_NeScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NeScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NeScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4332,9 +4779,10 @@ const char *NeScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_NeScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return NeScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return NeScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *NeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -4344,9 +4792,10 @@ const char *NeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_NeScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NeScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NeScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *_NestedComputeContiguousStridesOffsets(Tensor nested_size, Tensor *result0,
@@ -4518,10 +4967,11 @@ const char *NestedToPaddedTensor(Tensor self, double padding, const int64_t *out
 }
 
 const char *thunk_NestedToPaddedTensor(void *p) {
-  struct B { void *scope; Tensor self; double padding; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; double padding; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NestedToPaddedTensor(b.self, b.padding, b.output_size, b.output_size_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NestedToPaddedTensor(used(b.self, "self"), b.padding, b.output_size,
+      b.output_size_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4564,9 +5014,10 @@ const char *NewEmpty(Tensor self, const int64_t *size, int64_t size_len, const S
 }
 
 const char *thunk_NewEmpty(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NewEmpty(b.self, b.size, b.size_len, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = NewEmpty(used(b.self, "self"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
       OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
       &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -4582,9 +5033,10 @@ const char *NewEmptyOut(Tensor self, const int64_t *size, int64_t size_len, Tens
 }
 
 const char *thunk_NewEmptyOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NewEmptyOut(b.self, b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NewEmptyOut(used(b.self, "self"), b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *NewEmptyStrided(Tensor self, const int64_t *size, int64_t size_len,
@@ -4597,9 +5049,10 @@ const char *NewEmptyStrided(Tensor self, const int64_t *size, int64_t size_len,
 }
 
 const char *thunk_NewEmptyStrided(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NewEmptyStrided(b.self, b.size, b.size_len, b.stride, b.stride_len,
+  const Uses uses(b.self);
+  if (auto *e = NewEmptyStrided(used(b.self, "self"), b.size, b.size_len, b.stride, b.stride_len,
       OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
       b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -4616,9 +5069,11 @@ const char *NewEmptyStridedOut(Tensor self, const int64_t *size, int64_t size_le
 }
 
 const char *thunk_NewEmptyStridedOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NewEmptyStridedOut(b.self, b.size, b.size_len, b.stride, b.stride_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NewEmptyStridedOut(used(b.self, "self"), b.size, b.size_len, b.stride, b.stride_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *NewFull(Tensor self, const int64_t *size, int64_t size_len, Scalar fill_value,
@@ -4630,11 +5085,12 @@ const char *NewFull(Tensor self, const int64_t *size, int64_t size_len, Scalar f
 }
 
 const char *thunk_NewFull(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; Scalar fill_value; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; Scalar fill_value; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NewFull(b.self, b.size, b.size_len, b.fill_value, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NewFull(used(b.self, "self"), b.size, b.size_len, b.fill_value,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4648,9 +5104,11 @@ const char *NewFullOut(Tensor self, const int64_t *size, int64_t size_len, Scala
 }
 
 const char *thunk_NewFullOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; Scalar fill_value; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; Scalar fill_value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NewFullOut(b.self, b.size, b.size_len, b.fill_value, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NewFullOut(used(b.self, "self"), b.size, b.size_len, b.fill_value, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NewOnes(Tensor self, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -4661,9 +5119,10 @@ const char *NewOnes(Tensor self, const int64_t *size, int64_t size_len, const Sc
 }
 
 const char *thunk_NewOnes(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NewOnes(b.self, b.size, b.size_len, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = NewOnes(used(b.self, "self"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
       OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
       &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -4679,9 +5138,10 @@ const char *NewOnesOut(Tensor self, const int64_t *size, int64_t size_len, Tenso
 }
 
 const char *thunk_NewOnesOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NewOnesOut(b.self, b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NewOnesOut(used(b.self, "self"), b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *NewZeros(Tensor self, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -4692,9 +5152,10 @@ const char *NewZeros(Tensor self, const int64_t *size, int64_t size_len, const S
 }
 
 const char *thunk_NewZeros(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NewZeros(b.self, b.size, b.size_len, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = NewZeros(used(b.self, "self"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
       OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
       &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -4710,9 +5171,10 @@ const char *NewZerosOut(Tensor self, const int64_t *size, int64_t size_len, Tens
 }
 
 const char *thunk_NewZerosOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NewZerosOut(b.self, b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NewZerosOut(used(b.self, "self"), b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *_NewZerosWithSameFeatureMeta(Tensor self, Tensor other, int64_t self_num_batch_dims,
@@ -4733,9 +5195,10 @@ const char *Nextafter(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Nextafter(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Nextafter(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Nextafter(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4747,9 +5210,10 @@ const char *Nextafter_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Nextafter_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Nextafter_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Nextafter_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *NextafterOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4757,9 +5221,10 @@ const char *NextafterOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_NextafterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NextafterOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return NextafterOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NLLLoss(Tensor self, Tensor target, Tensor weight, int64_t reduction,
@@ -4769,10 +5234,11 @@ const char *NLLLoss(Tensor self, Tensor target, Tensor weight, int64_t reduction
 }
 
 const char *thunk_NLLLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLoss(b.self, b.target, b.weight, b.reduction, b.ignore_index,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = NLLLoss(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4784,10 +5250,11 @@ const char *NLLLoss2d(Tensor self, Tensor target, Tensor weight, int64_t reducti
 }
 
 const char *thunk_NLLLoss2d(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLoss2d(b.self, b.target, b.weight, b.reduction, b.ignore_index,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = NLLLoss2d(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4798,10 +5265,12 @@ const char *NLLLoss2dBackward(Tensor grad_output, Tensor self, Tensor target, Te
 }
 
 const char *thunk_NLLLoss2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor total_weight; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word total_weight; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLoss2dBackward(b.grad_output, b.self, b.target, b.weight, b.reduction,
-      b.ignore_index, b.total_weight, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target, b.weight, b.total_weight);
+  if (auto *e = NLLLoss2dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), used_opt(b.weight, "weight"), b.reduction, b.ignore_index,
+      used(b.total_weight, "total_weight"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4813,10 +5282,12 @@ const char *NLLLoss2dBackwardGradInput(Tensor grad_output, Tensor self, Tensor t
 }
 
 const char *thunk_NLLLoss2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor total_weight; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word total_weight; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return NLLLoss2dBackwardGradInput(b.grad_output, b.self, b.target, b.weight, b.reduction,
-      b.ignore_index, b.total_weight, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.weight, b.total_weight, b.grad_input);
+  return NLLLoss2dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), used_opt(b.weight, "weight"), b.reduction, b.ignore_index,
+      used(b.total_weight, "total_weight"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *NLLLoss2dForward(Tensor self, Tensor target, Tensor weight, int64_t reduction,
@@ -4825,10 +5296,11 @@ const char *NLLLoss2dForward(Tensor self, Tensor target, Tensor weight, int64_t 
 }
 
 const char *thunk_NLLLoss2dForward(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; OutTensor output; OutTensor total_weight; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; OutTensor output; OutTensor total_weight; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLoss2dForward(b.self, b.target, b.weight, b.reduction, b.ignore_index,
-      &b.output.handle, &b.total_weight.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = NLLLoss2dForward(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, &b.output.handle, &b.total_weight.handle)) return e;
   describe(b.output);
   describe(b.total_weight);
   return nullptr;
@@ -4840,10 +5312,12 @@ const char *NLLLoss2dForwardOutput(Tensor self, Tensor target, Tensor weight, in
 }
 
 const char *thunk_NLLLoss2dForwardOutput(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor output; Tensor total_weight; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word output; Word total_weight; };
   auto &b = *static_cast<B *>(p);
-  return NLLLoss2dForwardOutput(b.self, b.target, b.weight, b.reduction, b.ignore_index, b.output,
-      b.total_weight, nullptr, nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.output, b.total_weight);
+  return NLLLoss2dForwardOutput(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, used(b.output, "output"), used(b.total_weight,
+      "total_weight"), nullptr, nullptr);
 }
 
 const char *NLLLoss2dOut(Tensor self, Tensor target, Tensor weight, int64_t reduction,
@@ -4853,9 +5327,11 @@ const char *NLLLoss2dOut(Tensor self, Tensor target, Tensor weight, int64_t redu
 }
 
 const char *thunk_NLLLoss2dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor out_; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NLLLoss2dOut(b.self, b.target, b.weight, b.reduction, b.ignore_index, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.out_);
+  return NLLLoss2dOut(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight, "weight"),
+      b.reduction, b.ignore_index, used(b.out_, "out_"), nullptr);
 }
 
 const char *NLLLossBackward(Tensor grad_output, Tensor self, Tensor target, Tensor weight,
@@ -4864,10 +5340,12 @@ const char *NLLLossBackward(Tensor grad_output, Tensor self, Tensor target, Tens
 }
 
 const char *thunk_NLLLossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor total_weight; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word total_weight; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLossBackward(b.grad_output, b.self, b.target, b.weight, b.reduction,
-      b.ignore_index, b.total_weight, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target, b.weight, b.total_weight);
+  if (auto *e = NLLLossBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), used_opt(b.weight, "weight"), b.reduction, b.ignore_index,
+      used(b.total_weight, "total_weight"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4879,10 +5357,12 @@ const char *NLLLossBackwardGradInput(Tensor grad_output, Tensor self, Tensor tar
 }
 
 const char *thunk_NLLLossBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor total_weight; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word total_weight; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return NLLLossBackwardGradInput(b.grad_output, b.self, b.target, b.weight, b.reduction,
-      b.ignore_index, b.total_weight, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.weight, b.total_weight, b.grad_input);
+  return NLLLossBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), used_opt(b.weight, "weight"), b.reduction, b.ignore_index,
+      used(b.total_weight, "total_weight"), used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *NLLLossForward(Tensor self, Tensor target, Tensor weight, int64_t reduction,
@@ -4891,10 +5371,11 @@ const char *NLLLossForward(Tensor self, Tensor target, Tensor weight, int64_t re
 }
 
 const char *thunk_NLLLossForward(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; OutTensor output; OutTensor total_weight; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; OutTensor output; OutTensor total_weight; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLossForward(b.self, b.target, b.weight, b.reduction, b.ignore_index,
-      &b.output.handle, &b.total_weight.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = NLLLossForward(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, &b.output.handle, &b.total_weight.handle)) return e;
   describe(b.output);
   describe(b.total_weight);
   return nullptr;
@@ -4906,10 +5387,12 @@ const char *NLLLossForwardOutput(Tensor self, Tensor target, Tensor weight, int6
 }
 
 const char *thunk_NLLLossForwardOutput(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor output; Tensor total_weight; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word output; Word total_weight; };
   auto &b = *static_cast<B *>(p);
-  return NLLLossForwardOutput(b.self, b.target, b.weight, b.reduction, b.ignore_index, b.output,
-      b.total_weight, nullptr, nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.output, b.total_weight);
+  return NLLLossForwardOutput(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, used(b.output, "output"), used(b.total_weight,
+      "total_weight"), nullptr, nullptr);
 }
 
 const char *NLLLossND(Tensor self, Tensor target, Tensor weight, int64_t reduction,
@@ -4919,10 +5402,11 @@ const char *NLLLossND(Tensor self, Tensor target, Tensor weight, int64_t reducti
 }
 
 const char *thunk_NLLLossND(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; OutTensor result; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NLLLossND(b.self, b.target, b.weight, b.reduction, b.ignore_index,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.target, b.weight);
+  if (auto *e = NLLLossND(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight,
+      "weight"), b.reduction, b.ignore_index, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4934,9 +5418,11 @@ const char *NLLLossOut(Tensor self, Tensor target, Tensor weight, int64_t reduct
 }
 
 const char *thunk_NLLLossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; Tensor weight; int64_t reduction; int64_t ignore_index; Tensor out_; };
+  struct B { void *scope; Word self; Word target; Word weight; int64_t reduction; int64_t ignore_index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NLLLossOut(b.self, b.target, b.weight, b.reduction, b.ignore_index, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.weight, b.out_);
+  return NLLLossOut(used(b.self, "self"), used(b.target, "target"), used_opt(b.weight, "weight"),
+      b.reduction, b.ignore_index, used(b.out_, "out_"), nullptr);
 }
 
 const char *_NNPACKAvailable(bool *result) {

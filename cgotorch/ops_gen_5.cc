@@ -192,9 +192,10 @@ const char *NonZero(Tensor self, Tensor *result) {
 }
 
 const char *thunk_NonZero(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NonZero(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NonZero(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -205,11 +206,12 @@ const char *NonZeroNumPy(Tensor self, Tensor **result, int64_t *result_len) {
 }
 
 const char *thunk_NonZeroNumPy(void *p) {
-  struct B { void *scope; Tensor self; OutTensors result; };
+  struct B { void *scope; Word self; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = NonZeroNumPy(b.self, &result, &result_len)) return e;
+  if (auto *e = NonZeroNumPy(used(b.self, "self"), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -221,9 +223,10 @@ const char *NonZeroOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NonZeroOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NonZeroOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NonZeroOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NonZeroStatic(Tensor self, int64_t size, int64_t fill_value, Tensor *result) {
@@ -232,9 +235,11 @@ const char *NonZeroStatic(Tensor self, int64_t size, int64_t fill_value, Tensor 
 }
 
 const char *thunk_NonZeroStatic(void *p) {
-  struct B { void *scope; Tensor self; int64_t size; int64_t fill_value; OutTensor result; };
+  struct B { void *scope; Word self; int64_t size; int64_t fill_value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NonZeroStatic(b.self, b.size, b.fill_value, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NonZeroStatic(used(b.self, "self"), b.size, b.fill_value,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -247,9 +252,11 @@ const char *NonZeroStaticOut(Tensor self, int64_t size, int64_t fill_value, Tens
 }
 
 const char *thunk_NonZeroStaticOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t size; int64_t fill_value; Tensor out_; };
+  struct B { void *scope; Word self; int64_t size; int64_t fill_value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NonZeroStaticOut(b.self, b.size, b.fill_value, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NonZeroStaticOut(used(b.self, "self"), b.size, b.fill_value, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Norm(Tensor self, Scalar p, Tensor *result) {
@@ -258,9 +265,10 @@ const char *Norm(Tensor self, Scalar p, Tensor *result) {
 }
 
 const char *thunk_Norm(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Norm(b.self, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Norm(used(b.self, "self"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -272,9 +280,11 @@ const char *Normal(Tensor mean, Tensor std, Generator generator, Tensor *result)
 }
 
 const char *thunk_Normal(void *p) {
-  struct B { void *scope; Tensor mean; Tensor std; Generator generator; OutTensor result; };
+  struct B { void *scope; Word mean; Word std; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Normal(b.mean, b.std, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.mean, b.std);
+  if (auto *e = Normal(used(b.mean, "mean"), used(b.std, "std"), b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -286,9 +296,10 @@ const char *Normal_(Tensor self, double mean, double std, Generator generator, T
 }
 
 const char *thunk_Normal_(void *p) {
-  struct B { void *scope; Tensor self; double mean; double std; Generator generator; };
+  struct B { void *scope; Word self; double mean; double std; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Normal_(b.self, b.mean, b.std, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Normal_(used(b.self, "self"), b.mean, b.std, b.generator, nullptr);
 }
 
 const char *NormalFloatFloat(double mean, double std, const int64_t *size, int64_t size_len,
@@ -319,9 +330,11 @@ const char *NormalFloatFloatOut(double mean, double std, const int64_t *size, in
 }
 
 const char *thunk_NormalFloatFloatOut(void *p) {
-  struct B { void *scope; double mean; double std; const int64_t * size; int64_t size_len; Generator generator; Tensor out_; };
+  struct B { void *scope; double mean; double std; const int64_t * size; int64_t size_len; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormalFloatFloatOut(b.mean, b.std, b.size, b.size_len, b.generator, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return NormalFloatFloatOut(b.mean, b.std, b.size, b.size_len, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NormalFloatTensor(double mean, Tensor std, Generator generator, Tensor *result) {
@@ -330,9 +343,11 @@ const char *NormalFloatTensor(double mean, Tensor std, Generator generator, Tens
 }
 
 const char *thunk_NormalFloatTensor(void *p) {
-  struct B { void *scope; double mean; Tensor std; Generator generator; OutTensor result; };
+  struct B { void *scope; double mean; Word std; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormalFloatTensor(b.mean, b.std, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.std);
+  if (auto *e = NormalFloatTensor(b.mean, used(b.std, "std"), b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -346,9 +361,11 @@ const char *NormalFloatTensorOut(double mean, Tensor std, Generator generator, T
 }
 
 const char *thunk_NormalFloatTensorOut(void *p) {
-  struct B { void *scope; double mean; Tensor std; Generator generator; Tensor out_; };
+  struct B { void *scope; double mean; Word std; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormalFloatTensorOut(b.mean, b.std, b.generator, b.out_, nullptr);
+  const Uses uses(b.std, b.out_);
+  return NormalFloatTensorOut(b.mean, used(b.std, "std"), b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NormalFunctional(Tensor self, double mean, double std, Generator generator,
@@ -358,9 +375,11 @@ const char *NormalFunctional(Tensor self, double mean, double std, Generator gen
 }
 
 const char *thunk_NormalFunctional(void *p) {
-  struct B { void *scope; Tensor self; double mean; double std; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double mean; double std; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormalFunctional(b.self, b.mean, b.std, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NormalFunctional(used(b.self, "self"), b.mean, b.std, b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -370,9 +389,11 @@ const char *NormalOut(Tensor mean, Tensor std, Generator generator, Tensor out_,
 }
 
 const char *thunk_NormalOut(void *p) {
-  struct B { void *scope; Tensor mean; Tensor std; Generator generator; Tensor out_; };
+  struct B { void *scope; Word mean; Word std; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormalOut(b.mean, b.std, b.generator, b.out_, nullptr);
+  const Uses uses(b.mean, b.std, b.out_);
+  return NormalOut(used(b.mean, "mean"), used(b.std, "std"), b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NormalSelfOut(Tensor self, double mean, double std, Generator generator, Tensor out_,
@@ -383,9 +404,11 @@ const char *NormalSelfOut(Tensor self, double mean, double std, Generator genera
 }
 
 const char *thunk_NormalSelfOut(void *p) {
-  struct B { void *scope; Tensor self; double mean; double std; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double mean; double std; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormalSelfOut(b.self, b.mean, b.std, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NormalSelfOut(used(b.self, "self"), b.mean, b.std, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NormalTensorFloat(Tensor mean, double std, Generator generator, Tensor *result) {
@@ -394,9 +417,11 @@ const char *NormalTensorFloat(Tensor mean, double std, Generator generator, Tens
 }
 
 const char *thunk_NormalTensorFloat(void *p) {
-  struct B { void *scope; Tensor mean; double std; Generator generator; OutTensor result; };
+  struct B { void *scope; Word mean; double std; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormalTensorFloat(b.mean, b.std, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.mean);
+  if (auto *e = NormalTensorFloat(used(b.mean, "mean"), b.std, b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -410,9 +435,11 @@ const char *NormalTensorFloatOut(Tensor mean, double std, Generator generator, T
 }
 
 const char *thunk_NormalTensorFloatOut(void *p) {
-  struct B { void *scope; Tensor mean; double std; Generator generator; Tensor out_; };
+  struct B { void *scope; Word mean; double std; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormalTensorFloatOut(b.mean, b.std, b.generator, b.out_, nullptr);
+  const Uses uses(b.mean, b.out_);
+  return NormalTensorFloatOut(used(b.mean, "mean"), b.std, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *NormDim(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
@@ -423,10 +450,11 @@ const char *NormDim(Tensor self, const Scalar *p, const int64_t *dim, int64_t di
 }
 
 const char *thunk_NormDim(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormDim(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.dim, b.dim_len,
-      b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NormDim(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p, b.dim,
+      b.dim_len, b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -439,10 +467,11 @@ const char *NormDimDType(Tensor self, const Scalar *p, const int64_t *dim, int64
 }
 
 const char *thunk_NormDimDType(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormDimDType(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.dim, b.dim_len,
-      b.keepdim != 0, go_dtype(b.dtype_), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NormDimDType(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p, b.dim,
+      b.dim_len, b.keepdim != 0, go_dtype(b.dtype_), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -456,10 +485,11 @@ const char *NormDimDTypeOut(Tensor self, const Scalar *p, const int64_t *dim, in
 }
 
 const char *thunk_NormDimDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormDimDTypeOut(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.dim, b.dim_len,
-      b.keepdim != 0, go_dtype(b.dtype_), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NormDimDTypeOut(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p, b.dim,
+      b.dim_len, b.keepdim != 0, go_dtype(b.dtype_), used(b.out_, "out_"), nullptr);
 }
 
 const char *NormDimOut(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
@@ -470,10 +500,11 @@ const char *NormDimOut(Tensor self, const Scalar *p, const int64_t *dim, int64_t
 }
 
 const char *thunk_NormDimOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormDimOut(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, b.dim, b.dim_len,
-      b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NormDimOut(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p, b.dim,
+      b.dim_len, b.keepdim != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *NormDType(Tensor self, const Scalar *p, ScalarType dtype_, Tensor *result) {
@@ -482,10 +513,11 @@ const char *NormDType(Tensor self, const Scalar *p, ScalarType dtype_, Tensor *r
 }
 
 const char *thunk_NormDType(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormDType(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, go_dtype(b.dtype_),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NormDType(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p,
+      go_dtype(b.dtype_), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -499,10 +531,11 @@ const char *NormDTypeOut(Tensor self, const Scalar *p, ScalarType dtype_, Tensor
 }
 
 const char *thunk_NormDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormDTypeOut(b.self, b.p.kind == ScalarNone ? nullptr : &b.p, go_dtype(b.dtype_), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return NormDTypeOut(used(b.self, "self"), b.p.kind == ScalarNone ? nullptr : &b.p,
+      go_dtype(b.dtype_), used(b.out_, "out_"), nullptr);
 }
 
 const char *NormExceptDim(Tensor v, int64_t pow, int64_t dim, Tensor *result) {
@@ -510,9 +543,10 @@ const char *NormExceptDim(Tensor v, int64_t pow, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_NormExceptDim(void *p) {
-  struct B { void *scope; Tensor v; int64_t pow; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word v; int64_t pow; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NormExceptDim(b.v, b.pow, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.v);
+  if (auto *e = NormExceptDim(used(b.v, "v"), b.pow, b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -524,9 +558,10 @@ const char *NormOut(Tensor self, Scalar p, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_NormOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NormOut(b.self, b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NormOut(used(b.self, "self"), b.p, used(b.out_, "out_"), nullptr);
 }
 
 const char *NotEqual(Tensor self, Tensor other, Tensor *result) {
@@ -535,9 +570,10 @@ const char *NotEqual(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_NotEqual(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NotEqual(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = NotEqual(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -548,9 +584,10 @@ const char *NotEqual_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_NotEqual_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return NotEqual_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return NotEqual_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *NotEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -559,9 +596,10 @@ const char *NotEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_NotEqualOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NotEqualOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return NotEqualOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *NotEqualScalar(Tensor self, Scalar other, Tensor *result) {
@@ -570,9 +608,10 @@ const char *NotEqualScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_NotEqualScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NotEqualScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NotEqualScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -583,9 +622,10 @@ const char *NotEqualScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_NotEqualScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return NotEqualScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return NotEqualScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *NotEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -594,9 +634,10 @@ const char *NotEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *re
 }
 
 const char *thunk_NotEqualScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NotEqualScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NotEqualScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *NuclearNorm(Tensor self, bool keepdim, Tensor *result) {
@@ -604,9 +645,10 @@ const char *NuclearNorm(Tensor self, bool keepdim, Tensor *result) {
 }
 
 const char *thunk_NuclearNorm(void *p) {
-  struct B { void *scope; Tensor self; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NuclearNorm(b.self, b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NuclearNorm(used(b.self, "self"), b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -618,9 +660,10 @@ const char *NuclearNormDim(Tensor self, const int64_t *dim, int64_t dim_len, boo
 }
 
 const char *thunk_NuclearNormDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NuclearNormDim(b.self, b.dim, b.dim_len, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = NuclearNormDim(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -633,9 +676,11 @@ const char *NuclearNormDimOut(Tensor self, const int64_t *dim, int64_t dim_len, 
 }
 
 const char *thunk_NuclearNormDimOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NuclearNormDimOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NuclearNormDimOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *NuclearNormOut(Tensor self, bool keepdim, Tensor out_, Tensor *result) {
@@ -644,9 +689,10 @@ const char *NuclearNormOut(Tensor self, bool keepdim, Tensor out_, Tensor *resul
 }
 
 const char *thunk_NuclearNormOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return NuclearNormOut(b.self, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return NuclearNormOut(used(b.self, "self"), b.keepdim != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *NumelOf(Tensor self, int64_t *result) {
@@ -654,10 +700,11 @@ const char *NumelOf(Tensor self, int64_t *result) {
 }
 
 const char *thunk_NumelOf(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = NumelOf(b.self, &result)) return e;
+  if (auto *e = NumelOf(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -667,9 +714,10 @@ const char *NumPyT(Tensor self, Tensor *result) {
 }
 
 const char *thunk_NumPyT(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = NumPyT(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = NumPyT(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -679,9 +727,10 @@ const char *OneHot(Tensor self, int64_t num_classes, Tensor *result) {
 }
 
 const char *thunk_OneHot(void *p) {
-  struct B { void *scope; Tensor self; int64_t num_classes; OutTensor result; };
+  struct B { void *scope; Word self; int64_t num_classes; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = OneHot(b.self, b.num_classes, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = OneHot(used(b.self, "self"), b.num_classes, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -711,11 +760,12 @@ const char *OnesLike(Tensor self, const ScalarType *dtype_, const Layout *layout
 }
 
 const char *thunk_OnesLike(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = OnesLike(b.self, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = OnesLike(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -729,9 +779,11 @@ const char *OnesLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor 
 }
 
 const char *thunk_OnesLikeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return OnesLikeOut(b.self, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return OnesLikeOut(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *OnesOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
@@ -741,9 +793,10 @@ const char *OnesOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *
 }
 
 const char *thunk_OnesOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return OnesOut(b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return OnesOut(b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *Or(Tensor self, Tensor other, Tensor *result) {
@@ -752,9 +805,10 @@ const char *Or(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Or(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Or(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Or(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -765,9 +819,10 @@ const char *Or_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Or_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Or_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Or_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *OrgQR(Tensor self, Tensor input2, Tensor *result) {
@@ -775,9 +830,10 @@ const char *OrgQR(Tensor self, Tensor input2, Tensor *result) {
 }
 
 const char *thunk_OrgQR(void *p) {
-  struct B { void *scope; Tensor self; Tensor input2; OutTensor result; };
+  struct B { void *scope; Word self; Word input2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = OrgQR(b.self, b.input2, &b.result.handle)) return e;
+  const Uses uses(b.self, b.input2);
+  if (auto *e = OrgQR(used(b.self, "self"), used(b.input2, "input2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -788,9 +844,10 @@ const char *OrgQROut(Tensor self, Tensor input2, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_OrgQROut(void *p) {
-  struct B { void *scope; Tensor self; Tensor input2; Tensor out_; };
+  struct B { void *scope; Word self; Word input2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return OrgQROut(b.self, b.input2, b.out_, nullptr);
+  const Uses uses(b.self, b.input2, b.out_);
+  return OrgQROut(used(b.self, "self"), used(b.input2, "input2"), used(b.out_, "out_"), nullptr);
 }
 
 const char *OrmQR(Tensor self, Tensor input2, Tensor input3, bool left, bool transpose,
@@ -799,10 +856,11 @@ const char *OrmQR(Tensor self, Tensor input2, Tensor input3, bool left, bool tra
 }
 
 const char *thunk_OrmQR(void *p) {
-  struct B { void *scope; Tensor self; Tensor input2; Tensor input3; int64_t left; int64_t transpose; OutTensor result; };
+  struct B { void *scope; Word self; Word input2; Word input3; int64_t left; int64_t transpose; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = OrmQR(b.self, b.input2, b.input3, b.left != 0, b.transpose != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.input2, b.input3);
+  if (auto *e = OrmQR(used(b.self, "self"), used(b.input2, "input2"), used(b.input3, "input3"),
+      b.left != 0, b.transpose != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -813,9 +871,11 @@ const char *OrmQROut(Tensor self, Tensor input2, Tensor input3, bool left, bool 
 }
 
 const char *thunk_OrmQROut(void *p) {
-  struct B { void *scope; Tensor self; Tensor input2; Tensor input3; int64_t left; int64_t transpose; Tensor out_; };
+  struct B { void *scope; Word self; Word input2; Word input3; int64_t left; int64_t transpose; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return OrmQROut(b.self, b.input2, b.input3, b.left != 0, b.transpose != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.input2, b.input3, b.out_);
+  return OrmQROut(used(b.self, "self"), used(b.input2, "input2"), used(b.input3, "input3"),
+      b.left != 0, b.transpose != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *OrScalar(Tensor self, Scalar other, Tensor *result) {
@@ -823,9 +883,10 @@ const char *OrScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_OrScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = OrScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = OrScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -836,9 +897,10 @@ const char *OrScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_OrScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return OrScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return OrScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *Outer(Tensor self, Tensor vec2, Tensor *result) {
@@ -846,9 +908,10 @@ const char *Outer(Tensor self, Tensor vec2, Tensor *result) {
 }
 
 const char *thunk_Outer(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec2; OutTensor result; };
+  struct B { void *scope; Word self; Word vec2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Outer(b.self, b.vec2, &b.result.handle)) return e;
+  const Uses uses(b.self, b.vec2);
+  if (auto *e = Outer(used(b.self, "self"), used(b.vec2, "vec2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -859,9 +922,10 @@ const char *OuterOut(Tensor self, Tensor vec2, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_OuterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor vec2; Tensor out_; };
+  struct B { void *scope; Word self; Word vec2; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return OuterOut(b.self, b.vec2, b.out_, nullptr);
+  const Uses uses(b.self, b.vec2, b.out_);
+  return OuterOut(used(b.self, "self"), used(b.vec2, "vec2"), used(b.out_, "out_"), nullptr);
 }
 
 const char *OutputNr(Tensor self, int64_t *result) {
@@ -869,10 +933,11 @@ const char *OutputNr(Tensor self, int64_t *result) {
 }
 
 const char *thunk_OutputNr(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = OutputNr(b.self, &result)) return e;
+  if (auto *e = OutputNr(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -900,9 +965,11 @@ const char *Pad(Tensor self, const int64_t *pad, int64_t pad_len, const char *mo
 }
 
 const char *thunk_Pad(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * pad; int64_t pad_len; const char * mode; const double * value; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * pad; int64_t pad_len; const char * mode; const double * value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Pad(b.self, b.pad, b.pad_len, b.mode, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Pad(used(b.self, "self"), b.pad, b.pad_len, b.mode, b.value,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -940,10 +1007,11 @@ const char *PadSequence(const Tensor *sequences, int64_t sequences_len, bool bat
 }
 
 const char *thunk_PadSequence(void *p) {
-  struct B { void *scope; const Tensor * sequences; int64_t sequences_len; int64_t batch_first; double padding_value; const char * padding_side; OutTensor result; };
+  struct B { void *scope; const Word * sequences; int64_t sequences_len; int64_t batch_first; double padding_value; const char * padding_side; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PadSequence(b.sequences, b.sequences_len, b.batch_first != 0, b.padding_value,
-      b.padding_side, &b.result.handle)) return e;
+  const UsedList sequences(b.sequences, b.sequences_len, "sequences");
+  if (auto *e = PadSequence(sequences.data(), sequences.size(), b.batch_first != 0,
+      b.padding_value, b.padding_side, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -955,9 +1023,10 @@ const char *PairwiseDistance(Tensor x1, Tensor x2, double p, double eps, bool ke
 }
 
 const char *thunk_PairwiseDistance(void *p) {
-  struct B { void *scope; Tensor x1; Tensor x2; double p; double eps; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word x1; Word x2; double p; double eps; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PairwiseDistance(b.x1, b.x2, b.p, b.eps, b.keepdim != 0,
+  const Uses uses(b.x1, b.x2);
+  if (auto *e = PairwiseDistance(used(b.x1, "x1"), used(b.x2, "x2"), b.p, b.eps, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -968,9 +1037,10 @@ const char *PDist(Tensor self, double p, Tensor *result) {
 }
 
 const char *thunk_PDist(void *p) {
-  struct B { void *scope; Tensor self; double p; OutTensor result; };
+  struct B { void *scope; Word self; double p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PDist(b.self, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = PDist(used(b.self, "self"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1003,9 +1073,10 @@ const char *Permute(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *
 }
 
 const char *thunk_Permute(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Permute(b.self, b.dims, b.dims_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Permute(used(b.self, "self"), b.dims, b.dims_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1016,9 +1087,10 @@ const char *PermuteCopy(Tensor self, const int64_t *dims, int64_t dims_len, Tens
 }
 
 const char *thunk_PermuteCopy(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PermuteCopy(b.self, b.dims, b.dims_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = PermuteCopy(used(b.self, "self"), b.dims, b.dims_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1031,9 +1103,10 @@ const char *PermuteCopyOut(Tensor self, const int64_t *dims, int64_t dims_len, T
 }
 
 const char *thunk_PermuteCopyOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dims; int64_t dims_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dims; int64_t dims_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PermuteCopyOut(b.self, b.dims, b.dims_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return PermuteCopyOut(used(b.self, "self"), b.dims, b.dims_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *_PhiloxKeyFoldIn(Tensor key, int64_t data, Tensor *result) {
@@ -1108,9 +1181,11 @@ const char *PinMemory(Tensor self, const Device *device_, Tensor *result) {
 }
 
 const char *thunk_PinMemory(void *p) {
-  struct B { void *scope; Tensor self; int64_t device_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t device_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PinMemory(b.self, OptDevice(b.device_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = PinMemory(used(b.self, "self"), OptDevice(b.device_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1131,9 +1206,10 @@ const char *Pinverse(Tensor self, double rcond, Tensor *result) {
 }
 
 const char *thunk_Pinverse(void *p) {
-  struct B { void *scope; Tensor self; double rcond; OutTensor result; };
+  struct B { void *scope; Word self; double rcond; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Pinverse(b.self, b.rcond, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Pinverse(used(b.self, "self"), b.rcond, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1144,9 +1220,10 @@ const char *PixelShuffle(Tensor self, int64_t upscale_factor, Tensor *result) {
 }
 
 const char *thunk_PixelShuffle(void *p) {
-  struct B { void *scope; Tensor self; int64_t upscale_factor; OutTensor result; };
+  struct B { void *scope; Word self; int64_t upscale_factor; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PixelShuffle(b.self, b.upscale_factor, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = PixelShuffle(used(b.self, "self"), b.upscale_factor, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1158,9 +1235,10 @@ const char *PixelShuffleOut(Tensor self, int64_t upscale_factor, Tensor out_, Te
 }
 
 const char *thunk_PixelShuffleOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t upscale_factor; Tensor out_; };
+  struct B { void *scope; Word self; int64_t upscale_factor; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PixelShuffleOut(b.self, b.upscale_factor, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return PixelShuffleOut(used(b.self, "self"), b.upscale_factor, used(b.out_, "out_"), nullptr);
 }
 
 const char *PixelUnshuffle(Tensor self, int64_t downscale_factor, Tensor *result) {
@@ -1169,9 +1247,11 @@ const char *PixelUnshuffle(Tensor self, int64_t downscale_factor, Tensor *result
 }
 
 const char *thunk_PixelUnshuffle(void *p) {
-  struct B { void *scope; Tensor self; int64_t downscale_factor; OutTensor result; };
+  struct B { void *scope; Word self; int64_t downscale_factor; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PixelUnshuffle(b.self, b.downscale_factor, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = PixelUnshuffle(used(b.self, "self"), b.downscale_factor,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1183,9 +1263,10 @@ const char *PixelUnshuffleOut(Tensor self, int64_t downscale_factor, Tensor out_
 }
 
 const char *thunk_PixelUnshuffleOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t downscale_factor; Tensor out_; };
+  struct B { void *scope; Word self; int64_t downscale_factor; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PixelUnshuffleOut(b.self, b.downscale_factor, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return PixelUnshuffleOut(used(b.self, "self"), b.downscale_factor, used(b.out_, "out_"), nullptr);
 }
 
 const char *Poisson(Tensor self, Generator generator, Tensor *result) {
@@ -1194,9 +1275,10 @@ const char *Poisson(Tensor self, Generator generator, Tensor *result) {
 }
 
 const char *thunk_Poisson(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Poisson(b.self, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Poisson(used(b.self, "self"), b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1208,10 +1290,11 @@ const char *PoissonNLLLoss(Tensor input, Tensor target, bool log_input, bool ful
 }
 
 const char *thunk_PoissonNLLLoss(void *p) {
-  struct B { void *scope; Tensor input; Tensor target; int64_t log_input; int64_t full; double eps; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word input; Word target; int64_t log_input; int64_t full; double eps; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PoissonNLLLoss(b.input, b.target, b.log_input != 0, b.full != 0, b.eps,
-      b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.input, b.target);
+  if (auto *e = PoissonNLLLoss(used(b.input, "input"), used(b.target, "target"), b.log_input != 0,
+      b.full != 0, b.eps, b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1223,9 +1306,10 @@ const char *PoissonOut(Tensor self, Generator generator, Tensor out_, Tensor *re
 }
 
 const char *thunk_PoissonOut(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PoissonOut(b.self, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return PoissonOut(used(b.self, "self"), b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *Polar(Tensor abs, Tensor angle, Tensor *result) {
@@ -1234,9 +1318,10 @@ const char *Polar(Tensor abs, Tensor angle, Tensor *result) {
 }
 
 const char *thunk_Polar(void *p) {
-  struct B { void *scope; Tensor abs; Tensor angle; OutTensor result; };
+  struct B { void *scope; Word abs; Word angle; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Polar(b.abs, b.angle, &b.result.handle)) return e;
+  const Uses uses(b.abs, b.angle);
+  if (auto *e = Polar(used(b.abs, "abs"), used(b.angle, "angle"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1246,9 +1331,10 @@ const char *PolarOut(Tensor abs, Tensor angle, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_PolarOut(void *p) {
-  struct B { void *scope; Tensor abs; Tensor angle; Tensor out_; };
+  struct B { void *scope; Word abs; Word angle; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PolarOut(b.abs, b.angle, b.out_, nullptr);
+  const Uses uses(b.abs, b.angle, b.out_);
+  return PolarOut(used(b.abs, "abs"), used(b.angle, "angle"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Polygamma(int64_t n, Tensor self, Tensor *result) {
@@ -1257,9 +1343,10 @@ const char *Polygamma(int64_t n, Tensor self, Tensor *result) {
 }
 
 const char *thunk_Polygamma(void *p) {
-  struct B { void *scope; int64_t n; Tensor self; OutTensor result; };
+  struct B { void *scope; int64_t n; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Polygamma(b.n, b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Polygamma(b.n, used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1271,9 +1358,10 @@ const char *Polygamma_(Tensor self, int64_t n, Tensor *result) {
 }
 
 const char *thunk_Polygamma_(void *p) {
-  struct B { void *scope; Tensor self; int64_t n; };
+  struct B { void *scope; Word self; int64_t n; };
   auto &b = *static_cast<B *>(p);
-  return Polygamma_(b.self, b.n, nullptr);
+  const Uses uses(b.self);
+  return Polygamma_(used(b.self, "self"), b.n, nullptr);
 }
 
 const char *PolygammaOut(int64_t n, Tensor self, Tensor out_, Tensor *result) {
@@ -1283,9 +1371,10 @@ const char *PolygammaOut(int64_t n, Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_PolygammaOut(void *p) {
-  struct B { void *scope; int64_t n; Tensor self; Tensor out_; };
+  struct B { void *scope; int64_t n; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PolygammaOut(b.n, b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return PolygammaOut(b.n, used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Positive(Tensor self, Tensor *result) {
@@ -1293,9 +1382,10 @@ const char *Positive(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Positive(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Positive(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Positive(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1306,9 +1396,10 @@ const char *Pow(Tensor self, Scalar exponent, Tensor *result) {
 }
 
 const char *thunk_Pow(void *p) {
-  struct B { void *scope; Tensor self; Scalar exponent; OutTensor result; };
+  struct B { void *scope; Word self; Scalar exponent; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Pow(b.self, b.exponent, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Pow(used(b.self, "self"), b.exponent, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1320,9 +1411,10 @@ const char *Pow_(Tensor self, Scalar exponent, Tensor *result) {
 }
 
 const char *thunk_Pow_(void *p) {
-  struct B { void *scope; Tensor self; Scalar exponent; };
+  struct B { void *scope; Word self; Scalar exponent; };
   auto &b = *static_cast<B *>(p);
-  return Pow_(b.self, b.exponent, nullptr);
+  const Uses uses(b.self);
+  return Pow_(used(b.self, "self"), b.exponent, nullptr);
 }
 
 const char *PowOut(Tensor self, Scalar exponent, Tensor out_, Tensor *result) {
@@ -1333,9 +1425,10 @@ const char *PowOut(Tensor self, Scalar exponent, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_PowOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar exponent; Tensor out_; };
+  struct B { void *scope; Word self; Scalar exponent; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PowOut(b.self, b.exponent, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return PowOut(used(b.self, "self"), b.exponent, used(b.out_, "out_"), nullptr);
 }
 
 const char *PowScalarBase(Scalar self, Tensor exponent, Tensor *result) {
@@ -1344,9 +1437,10 @@ const char *PowScalarBase(Scalar self, Tensor exponent, Tensor *result) {
 }
 
 const char *thunk_PowScalarBase(void *p) {
-  struct B { void *scope; Scalar self; Tensor exponent; OutTensor result; };
+  struct B { void *scope; Scalar self; Word exponent; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PowScalarBase(b.self, b.exponent, &b.result.handle)) return e;
+  const Uses uses(b.exponent);
+  if (auto *e = PowScalarBase(b.self, used(b.exponent, "exponent"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1358,9 +1452,10 @@ const char *PowScalarBaseOut(Scalar self, Tensor exponent, Tensor out_, Tensor *
 }
 
 const char *thunk_PowScalarBaseOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor exponent; Tensor out_; };
+  struct B { void *scope; Scalar self; Word exponent; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PowScalarBaseOut(b.self, b.exponent, b.out_, nullptr);
+  const Uses uses(b.exponent, b.out_);
+  return PowScalarBaseOut(b.self, used(b.exponent, "exponent"), used(b.out_, "out_"), nullptr);
 }
 
 const char *PowTensor(Tensor self, Tensor exponent, Tensor *result) {
@@ -1369,9 +1464,11 @@ const char *PowTensor(Tensor self, Tensor exponent, Tensor *result) {
 }
 
 const char *thunk_PowTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor exponent; OutTensor result; };
+  struct B { void *scope; Word self; Word exponent; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PowTensor(b.self, b.exponent, &b.result.handle)) return e;
+  const Uses uses(b.self, b.exponent);
+  if (auto *e = PowTensor(used(b.self, "self"), used(b.exponent, "exponent"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1383,9 +1480,10 @@ const char *PowTensor_(Tensor self, Tensor exponent, Tensor *result) {
 }
 
 const char *thunk_PowTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor exponent; };
+  struct B { void *scope; Word self; Word exponent; };
   auto &b = *static_cast<B *>(p);
-  return PowTensor_(b.self, b.exponent, nullptr);
+  const Uses uses(b.self, b.exponent);
+  return PowTensor_(used(b.self, "self"), used(b.exponent, "exponent"), nullptr);
 }
 
 const char *PowTensorOut(Tensor self, Tensor exponent, Tensor out_, Tensor *result) {
@@ -1393,9 +1491,11 @@ const char *PowTensorOut(Tensor self, Tensor exponent, Tensor out_, Tensor *resu
 }
 
 const char *thunk_PowTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor exponent; Tensor out_; };
+  struct B { void *scope; Word self; Word exponent; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PowTensorOut(b.self, b.exponent, b.out_, nullptr);
+  const Uses uses(b.self, b.exponent, b.out_);
+  return PowTensorOut(used(b.self, "self"), used(b.exponent, "exponent"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *PReLU(Tensor self, Tensor weight, Tensor *result) {
@@ -1403,9 +1503,10 @@ const char *PReLU(Tensor self, Tensor weight, Tensor *result) {
 }
 
 const char *thunk_PReLU(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = PReLU(b.self, b.weight, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight);
+  if (auto *e = PReLU(used(b.self, "self"), used(b.weight, "weight"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1430,9 +1531,11 @@ const char *Prod(Tensor self, const ScalarType *dtype_, Tensor *result) {
 }
 
 const char *thunk_Prod(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Prod(b.self, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Prod(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1444,9 +1547,10 @@ const char *ProdDim(Tensor self, int64_t dim, bool keepdim, const ScalarType *dt
 }
 
 const char *thunk_ProdDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ProdDim(b.self, b.dim, b.keepdim != 0, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = ProdDim(used(b.self, "self"), b.dim, b.keepdim != 0, OptScalarType(b.dtype_).get(),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1460,9 +1564,11 @@ const char *ProdDimOut(Tensor self, int64_t dim, bool keepdim, const ScalarType 
 }
 
 const char *thunk_ProdDimOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ProdDimOut(b.self, b.dim, b.keepdim != 0, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ProdDimOut(used(b.self, "self"), b.dim, b.keepdim != 0, OptScalarType(b.dtype_).get(),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ProdOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
@@ -1472,9 +1578,11 @@ const char *ProdOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *
 }
 
 const char *thunk_ProdOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ProdOut(b.self, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ProdOut(used(b.self, "self"), OptScalarType(b.dtype_).get(), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *PromoteTypes(ScalarType type1, ScalarType type2, ScalarType *result) {
@@ -1501,9 +1609,11 @@ const char *Put(Tensor self, Tensor index, Tensor source, bool accumulate, Tenso
 }
 
 const char *thunk_Put(void *p) {
-  struct B { void *scope; Tensor self; Tensor index; Tensor source; int64_t accumulate; OutTensor result; };
+  struct B { void *scope; Word self; Word index; Word source; int64_t accumulate; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Put(b.self, b.index, b.source, b.accumulate != 0, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.source);
+  if (auto *e = Put(used(b.self, "self"), used(b.index, "index"), used(b.source, "source"),
+      b.accumulate != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1513,9 +1623,11 @@ const char *Put_(Tensor self, Tensor index, Tensor source, bool accumulate, Tens
 }
 
 const char *thunk_Put_(void *p) {
-  struct B { void *scope; Tensor self; Tensor index; Tensor source; int64_t accumulate; };
+  struct B { void *scope; Word self; Word index; Word source; int64_t accumulate; };
   auto &b = *static_cast<B *>(p);
-  return Put_(b.self, b.index, b.source, b.accumulate != 0, nullptr);
+  const Uses uses(b.self, b.index, b.source);
+  return Put_(used(b.self, "self"), used(b.index, "index"), used(b.source, "source"),
+      b.accumulate != 0, nullptr);
 }
 
 const char *PutOut(Tensor self, Tensor index, Tensor source, bool accumulate, Tensor out_,
@@ -1524,9 +1636,11 @@ const char *PutOut(Tensor self, Tensor index, Tensor source, bool accumulate, Te
 }
 
 const char *thunk_PutOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor index; Tensor source; int64_t accumulate; Tensor out_; };
+  struct B { void *scope; Word self; Word index; Word source; int64_t accumulate; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return PutOut(b.self, b.index, b.source, b.accumulate != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.source, b.out_);
+  return PutOut(used(b.self, "self"), used(b.index, "index"), used(b.source, "source"),
+      b.accumulate != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *QPerChannelAxis(Tensor self, int64_t *result) {
@@ -1534,10 +1648,11 @@ const char *QPerChannelAxis(Tensor self, int64_t *result) {
 }
 
 const char *thunk_QPerChannelAxis(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = QPerChannelAxis(b.self, &result)) return e;
+  if (auto *e = QPerChannelAxis(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1548,9 +1663,10 @@ const char *QPerChannelScales(Tensor self, Tensor *result) {
 }
 
 const char *thunk_QPerChannelScales(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QPerChannelScales(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = QPerChannelScales(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1562,9 +1678,10 @@ const char *QPerChannelScalesOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_QPerChannelScalesOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QPerChannelScalesOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QPerChannelScalesOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *QPerChannelZeroPoints(Tensor self, Tensor *result) {
@@ -1573,9 +1690,10 @@ const char *QPerChannelZeroPoints(Tensor self, Tensor *result) {
 }
 
 const char *thunk_QPerChannelZeroPoints(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QPerChannelZeroPoints(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = QPerChannelZeroPoints(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1587,9 +1705,10 @@ const char *QPerChannelZeroPointsOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_QPerChannelZeroPointsOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QPerChannelZeroPointsOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QPerChannelZeroPointsOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *QScale(Tensor self, double *result) {
@@ -1597,10 +1716,11 @@ const char *QScale(Tensor self, double *result) {
 }
 
 const char *thunk_QScale(void *p) {
-  struct B { void *scope; Tensor self; double result; };
+  struct B { void *scope; Word self; double result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   double result;
-  if (auto *e = QScale(b.self, &result)) return e;
+  if (auto *e = QScale(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1610,10 +1730,11 @@ const char *QSchemeOf(Tensor self, int64_t *result) {
 }
 
 const char *thunk_QSchemeOf(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = QSchemeOf(b.self, &result)) return e;
+  if (auto *e = QSchemeOf(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -1625,10 +1746,11 @@ const char *Quantile(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
 }
 
 const char *thunk_Quantile(void *p) {
-  struct B { void *scope; Tensor self; Tensor q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
+  struct B { void *scope; Word self; Word q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Quantile(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.q);
+  if (auto *e = Quantile(used(b.self, "self"), used(b.q, "q"), b.dim, b.keepdim != 0,
+      b.interpolation, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1640,9 +1762,11 @@ const char *QuantileOut(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
 }
 
 const char *thunk_QuantileOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor q; const int64_t * dim; int64_t keepdim; const char * interpolation; Tensor out_; };
+  struct B { void *scope; Word self; Word q; const int64_t * dim; int64_t keepdim; const char * interpolation; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantileOut(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation, b.out_, nullptr);
+  const Uses uses(b.self, b.q, b.out_);
+  return QuantileOut(used(b.self, "self"), used(b.q, "q"), b.dim, b.keepdim != 0, b.interpolation,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantileScalar(Tensor self, double q, const int64_t *dim, bool keepdim,
@@ -1652,9 +1776,10 @@ const char *QuantileScalar(Tensor self, double q, const int64_t *dim, bool keepd
 }
 
 const char *thunk_QuantileScalar(void *p) {
-  struct B { void *scope; Tensor self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
+  struct B { void *scope; Word self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantileScalar(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation,
+  const Uses uses(b.self);
+  if (auto *e = QuantileScalar(used(b.self, "self"), b.q, b.dim, b.keepdim != 0, b.interpolation,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1667,9 +1792,11 @@ const char *QuantileScalarOut(Tensor self, double q, const int64_t *dim, bool ke
 }
 
 const char *thunk_QuantileScalarOut(void *p) {
-  struct B { void *scope; Tensor self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; Tensor out_; };
+  struct B { void *scope; Word self; double q; const int64_t * dim; int64_t keepdim; const char * interpolation; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantileScalarOut(b.self, b.q, b.dim, b.keepdim != 0, b.interpolation, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QuantileScalarOut(used(b.self, "self"), b.q, b.dim, b.keepdim != 0, b.interpolation,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizedBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor var,
@@ -1678,9 +1805,11 @@ const char *QuantizedBatchNorm(Tensor input, Tensor weight, Tensor bias, Tensor 
 }
 
 const char *thunk_QuantizedBatchNorm(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor mean; Tensor var; double eps; double output_scale; int64_t output_zero_point; OutTensor result; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word mean; Word var; double eps; double output_scale; int64_t output_zero_point; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedBatchNorm(b.input, b.weight, b.bias, b.mean, b.var, b.eps, b.output_scale,
+  const Uses uses(b.input, b.weight, b.bias, b.mean, b.var);
+  if (auto *e = QuantizedBatchNorm(used(b.input, "input"), used_opt(b.weight, "weight"),
+      used_opt(b.bias, "bias"), used(b.mean, "mean"), used(b.var, "var"), b.eps, b.output_scale,
       b.output_zero_point, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1693,10 +1822,12 @@ const char *QuantizedBatchNormOut(Tensor input, Tensor weight, Tensor bias, Tens
 }
 
 const char *thunk_QuantizedBatchNormOut(void *p) {
-  struct B { void *scope; Tensor input; Tensor weight; Tensor bias; Tensor mean; Tensor var; double eps; double output_scale; int64_t output_zero_point; Tensor out_; };
+  struct B { void *scope; Word input; Word weight; Word bias; Word mean; Word var; double eps; double output_scale; int64_t output_zero_point; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizedBatchNormOut(b.input, b.weight, b.bias, b.mean, b.var, b.eps, b.output_scale,
-      b.output_zero_point, b.out_, nullptr);
+  const Uses uses(b.input, b.weight, b.bias, b.mean, b.var, b.out_);
+  return QuantizedBatchNormOut(used(b.input, "input"), used_opt(b.weight, "weight"),
+      used_opt(b.bias, "bias"), used(b.mean, "mean"), used(b.var, "var"), b.eps, b.output_scale,
+      b.output_zero_point, used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizedGRUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih,
@@ -1710,10 +1841,14 @@ const char *QuantizedGRUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, 
 }
 
 const char *thunk_QuantizedGRUCell(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; Tensor packed_ih; Tensor packed_hh; Tensor col_offsets_ih; Tensor col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result; };
+  struct B { void *scope; Word input; Word hx; Word w_ih; Word w_hh; Word b_ih; Word b_hh; Word packed_ih; Word packed_hh; Word col_offsets_ih; Word col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedGRUCell(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih,
-      b.packed_hh, b.col_offsets_ih, b.col_offsets_hh, b.scale_ih, b.scale_hh, b.zero_point_ih,
+  const Uses uses(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih, b.packed_hh,
+      b.col_offsets_ih, b.col_offsets_hh);
+  if (auto *e = QuantizedGRUCell(used(b.input, "input"), used(b.hx, "hx"), used(b.w_ih, "w_ih"),
+      used(b.w_hh, "w_hh"), used(b.b_ih, "b_ih"), used(b.b_hh, "b_hh"), used(b.packed_ih,
+      "packed_ih"), used(b.packed_hh, "packed_hh"), used(b.col_offsets_ih, "col_offsets_ih"),
+      used(b.col_offsets_hh, "col_offsets_hh"), b.scale_ih, b.scale_hh, b.zero_point_ih,
       b.zero_point_hh, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1732,11 +1867,16 @@ const char *QuantizedLSTMCell(Tensor input, const Tensor *hx, int64_t hx_len, Te
 }
 
 const char *thunk_QuantizedLSTMCell(void *p) {
-  struct B { void *scope; Tensor input; const Tensor * hx; int64_t hx_len; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; Tensor packed_ih; Tensor packed_hh; Tensor col_offsets_ih; Tensor col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; const Word * hx; int64_t hx_len; Word w_ih; Word w_hh; Word b_ih; Word b_hh; Word packed_ih; Word packed_hh; Word col_offsets_ih; Word col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedLSTMCell(b.input, b.hx, b.hx_len, b.w_ih, b.w_hh, b.b_ih, b.b_hh,
-      b.packed_ih, b.packed_hh, b.col_offsets_ih, b.col_offsets_hh, b.scale_ih, b.scale_hh,
-      b.zero_point_ih, b.zero_point_hh, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.input, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih, b.packed_hh,
+      b.col_offsets_ih, b.col_offsets_hh);
+  const UsedList hx(b.hx, b.hx_len, "hx");
+  if (auto *e = QuantizedLSTMCell(used(b.input, "input"), hx.data(), hx.size(), used(b.w_ih,
+      "w_ih"), used(b.w_hh, "w_hh"), used(b.b_ih, "b_ih"), used(b.b_hh, "b_hh"), used(b.packed_ih,
+      "packed_ih"), used(b.packed_hh, "packed_hh"), used(b.col_offsets_ih, "col_offsets_ih"),
+      used(b.col_offsets_hh, "col_offsets_hh"), b.scale_ih, b.scale_hh, b.zero_point_ih,
+      b.zero_point_hh, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -1752,11 +1892,12 @@ const char *QuantizedMaxPool1d(Tensor self, const int64_t *kernel_size, int64_t 
 }
 
 const char *thunk_QuantizedMaxPool1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedMaxPool1d(b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = QuantizedMaxPool1d(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.ceil_mode != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1772,10 +1913,12 @@ const char *QuantizedMaxPool1dOut(Tensor self, const int64_t *kernel_size, int64
 }
 
 const char *thunk_QuantizedMaxPool1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizedMaxPool1dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QuantizedMaxPool1dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizedMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -1788,11 +1931,12 @@ const char *QuantizedMaxPool2d(Tensor self, const int64_t *kernel_size, int64_t 
 }
 
 const char *thunk_QuantizedMaxPool2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedMaxPool2d(b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = QuantizedMaxPool2d(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.ceil_mode != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1808,10 +1952,12 @@ const char *QuantizedMaxPool2dOut(Tensor self, const int64_t *kernel_size, int64
 }
 
 const char *thunk_QuantizedMaxPool2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizedMaxPool2dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QuantizedMaxPool2dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizedMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t kernel_size_len,
@@ -1824,11 +1970,12 @@ const char *QuantizedMaxPool3d(Tensor self, const int64_t *kernel_size, int64_t 
 }
 
 const char *thunk_QuantizedMaxPool3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedMaxPool3d(b.self, b.kernel_size, b.kernel_size_len, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = QuantizedMaxPool3d(used(b.self, "self"), b.kernel_size, b.kernel_size_len,
+      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
+      b.ceil_mode != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1844,10 +1991,12 @@ const char *QuantizedMaxPool3dOut(Tensor self, const int64_t *kernel_size, int64
 }
 
 const char *thunk_QuantizedMaxPool3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * kernel_size; int64_t kernel_size_len; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; int64_t ceil_mode; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizedMaxPool3dOut(b.self, b.kernel_size, b.kernel_size_len, b.stride, b.stride_len,
-      b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QuantizedMaxPool3dOut(used(b.self, "self"), b.kernel_size, b.kernel_size_len, b.stride,
+      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.ceil_mode != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizedRNNReLUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih,
@@ -1861,10 +2010,14 @@ const char *QuantizedRNNReLUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_
 }
 
 const char *thunk_QuantizedRNNReLUCell(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; Tensor packed_ih; Tensor packed_hh; Tensor col_offsets_ih; Tensor col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result; };
+  struct B { void *scope; Word input; Word hx; Word w_ih; Word w_hh; Word b_ih; Word b_hh; Word packed_ih; Word packed_hh; Word col_offsets_ih; Word col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedRNNReLUCell(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih,
-      b.packed_hh, b.col_offsets_ih, b.col_offsets_hh, b.scale_ih, b.scale_hh, b.zero_point_ih,
+  const Uses uses(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih, b.packed_hh,
+      b.col_offsets_ih, b.col_offsets_hh);
+  if (auto *e = QuantizedRNNReLUCell(used(b.input, "input"), used(b.hx, "hx"), used(b.w_ih,
+      "w_ih"), used(b.w_hh, "w_hh"), used(b.b_ih, "b_ih"), used(b.b_hh, "b_hh"), used(b.packed_ih,
+      "packed_ih"), used(b.packed_hh, "packed_hh"), used(b.col_offsets_ih, "col_offsets_ih"),
+      used(b.col_offsets_hh, "col_offsets_hh"), b.scale_ih, b.scale_hh, b.zero_point_ih,
       b.zero_point_hh, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1881,10 +2034,14 @@ const char *QuantizedRNNTanhCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_
 }
 
 const char *thunk_QuantizedRNNTanhCell(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; Tensor packed_ih; Tensor packed_hh; Tensor col_offsets_ih; Tensor col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result; };
+  struct B { void *scope; Word input; Word hx; Word w_ih; Word w_hh; Word b_ih; Word b_hh; Word packed_ih; Word packed_hh; Word col_offsets_ih; Word col_offsets_hh; Scalar scale_ih; Scalar scale_hh; Scalar zero_point_ih; Scalar zero_point_hh; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizedRNNTanhCell(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih,
-      b.packed_hh, b.col_offsets_ih, b.col_offsets_hh, b.scale_ih, b.scale_hh, b.zero_point_ih,
+  const Uses uses(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh, b.packed_ih, b.packed_hh,
+      b.col_offsets_ih, b.col_offsets_hh);
+  if (auto *e = QuantizedRNNTanhCell(used(b.input, "input"), used(b.hx, "hx"), used(b.w_ih,
+      "w_ih"), used(b.w_hh, "w_hh"), used(b.b_ih, "b_ih"), used(b.b_hh, "b_hh"), used(b.packed_ih,
+      "packed_ih"), used(b.packed_hh, "packed_hh"), used(b.col_offsets_ih, "col_offsets_ih"),
+      used(b.col_offsets_hh, "col_offsets_hh"), b.scale_ih, b.scale_hh, b.zero_point_ih,
       b.zero_point_hh, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1896,10 +2053,11 @@ const char *QuantizePerChannel(Tensor self, Tensor scales, Tensor zero_points, i
 }
 
 const char *thunk_QuantizePerChannel(void *p) {
-  struct B { void *scope; Tensor self; Tensor scales; Tensor zero_points; int64_t axis; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Word scales; Word zero_points; int64_t axis; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizePerChannel(b.self, b.scales, b.zero_points, b.axis, go_dtype(b.dtype_),
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.scales, b.zero_points);
+  if (auto *e = QuantizePerChannel(used(b.self, "self"), used(b.scales, "scales"),
+      used(b.zero_points, "zero_points"), b.axis, go_dtype(b.dtype_), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1910,10 +2068,11 @@ const char *QuantizePerChannelOut(Tensor self, Tensor scales, Tensor zero_points
 }
 
 const char *thunk_QuantizePerChannelOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor scales; Tensor zero_points; int64_t axis; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Word scales; Word zero_points; int64_t axis; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizePerChannelOut(b.self, b.scales, b.zero_points, b.axis, go_dtype(b.dtype_), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.scales, b.zero_points, b.out_);
+  return QuantizePerChannelOut(used(b.self, "self"), used(b.scales, "scales"), used(b.zero_points,
+      "zero_points"), b.axis, go_dtype(b.dtype_), used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizePerTensor(Tensor self, double scale, int64_t zero_point, ScalarType dtype_,
@@ -1923,9 +2082,10 @@ const char *QuantizePerTensor(Tensor self, double scale, int64_t zero_point, Sca
 }
 
 const char *thunk_QuantizePerTensor(void *p) {
-  struct B { void *scope; Tensor self; double scale; int64_t zero_point; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; double scale; int64_t zero_point; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizePerTensor(b.self, b.scale, b.zero_point, go_dtype(b.dtype_),
+  const Uses uses(b.self);
+  if (auto *e = QuantizePerTensor(used(b.self, "self"), b.scale, b.zero_point, go_dtype(b.dtype_),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1939,10 +2099,11 @@ const char *QuantizePerTensorDynamic(Tensor self, ScalarType dtype_, bool reduce
 }
 
 const char *thunk_QuantizePerTensorDynamic(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t reduce_range; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t reduce_range; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizePerTensorDynamic(b.self, go_dtype(b.dtype_), b.reduce_range != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = QuantizePerTensorDynamic(used(b.self, "self"), go_dtype(b.dtype_),
+      b.reduce_range != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1956,10 +2117,11 @@ const char *QuantizePerTensorDynamicOut(Tensor self, ScalarType dtype_, bool red
 }
 
 const char *thunk_QuantizePerTensorDynamicOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t reduce_range; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t reduce_range; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizePerTensorDynamicOut(b.self, go_dtype(b.dtype_), b.reduce_range != 0, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return QuantizePerTensorDynamicOut(used(b.self, "self"), go_dtype(b.dtype_), b.reduce_range != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizePerTensorOut(Tensor self, double scale, int64_t zero_point, ScalarType dtype_,
@@ -1971,9 +2133,11 @@ const char *QuantizePerTensorOut(Tensor self, double scale, int64_t zero_point, 
 }
 
 const char *thunk_QuantizePerTensorOut(void *p) {
-  struct B { void *scope; Tensor self; double scale; int64_t zero_point; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; double scale; int64_t zero_point; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizePerTensorOut(b.self, b.scale, b.zero_point, go_dtype(b.dtype_), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return QuantizePerTensorOut(used(b.self, "self"), b.scale, b.zero_point, go_dtype(b.dtype_),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizePerTensorTensorQParams(Tensor self, Tensor scale, Tensor zero_point,
@@ -1982,10 +2146,11 @@ const char *QuantizePerTensorTensorQParams(Tensor self, Tensor scale, Tensor zer
 }
 
 const char *thunk_QuantizePerTensorTensorQParams(void *p) {
-  struct B { void *scope; Tensor self; Tensor scale; Tensor zero_point; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; Word scale; Word zero_point; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = QuantizePerTensorTensorQParams(b.self, b.scale, b.zero_point, go_dtype(b.dtype_),
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.scale, b.zero_point);
+  if (auto *e = QuantizePerTensorTensorQParams(used(b.self, "self"), used(b.scale, "scale"),
+      used(b.zero_point, "zero_point"), go_dtype(b.dtype_), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1996,10 +2161,11 @@ const char *QuantizePerTensorTensorQParamsOut(Tensor self, Tensor scale, Tensor 
 }
 
 const char *thunk_QuantizePerTensorTensorQParamsOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor scale; Tensor zero_point; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; Word scale; Word zero_point; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return QuantizePerTensorTensorQParamsOut(b.self, b.scale, b.zero_point, go_dtype(b.dtype_),
-      b.out_, nullptr);
+  const Uses uses(b.self, b.scale, b.zero_point, b.out_);
+  return QuantizePerTensorTensorQParamsOut(used(b.self, "self"), used(b.scale, "scale"),
+      used(b.zero_point, "zero_point"), go_dtype(b.dtype_), used(b.out_, "out_"), nullptr);
 }
 
 const char *QuantizePerTensorTensors(const Tensor *tensors, int64_t tensors_len, Tensor scales,
@@ -2011,12 +2177,14 @@ const char *QuantizePerTensorTensors(const Tensor *tensors, int64_t tensors_len,
 }
 
 const char *thunk_QuantizePerTensorTensors(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor scales; Tensor zero_points; int64_t dtype_; OutTensors result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word scales; Word zero_points; int64_t dtype_; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.scales, b.zero_points);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = QuantizePerTensorTensors(b.tensors, b.tensors_len, b.scales, b.zero_points,
-      go_dtype(b.dtype_), &result, &result_len)) return e;
+  if (auto *e = QuantizePerTensorTensors(tensors.data(), tensors.size(), used(b.scales, "scales"),
+      used(b.zero_points, "zero_points"), go_dtype(b.dtype_), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2029,10 +2197,13 @@ const char *QuantizePerTensorTensorsOut(const Tensor *tensors, int64_t tensors_l
 }
 
 const char *thunk_QuantizePerTensorTensorsOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor scales; Tensor zero_points; int64_t dtype_; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word scales; Word zero_points; int64_t dtype_; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return QuantizePerTensorTensorsOut(b.tensors, b.tensors_len, b.scales, b.zero_points,
-      go_dtype(b.dtype_), b.out_, b.out__len);
+  const Uses uses(b.scales, b.zero_points);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return QuantizePerTensorTensorsOut(tensors.data(), tensors.size(), used(b.scales, "scales"),
+      used(b.zero_points, "zero_points"), go_dtype(b.dtype_), out_.data(), out_.size());
 }
 
 const char *QZeroPoint(Tensor self, int64_t *result) {
@@ -2040,10 +2211,11 @@ const char *QZeroPoint(Tensor self, int64_t *result) {
 }
 
 const char *thunk_QZeroPoint(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = QZeroPoint(b.self, &result)) return e;
+  if (auto *e = QZeroPoint(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2054,9 +2226,10 @@ const char *Rad2Deg(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Rad2Deg(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Rad2Deg(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Rad2Deg(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2068,9 +2241,10 @@ const char *Rad2Deg_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Rad2Deg_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Rad2Deg_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Rad2Deg_(used(b.self, "self"), nullptr);
 }
 
 const char *Rad2DegOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2080,9 +2254,10 @@ const char *Rad2DegOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_Rad2DegOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Rad2DegOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Rad2DegOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Rand(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -2127,9 +2302,10 @@ const char *RandGeneratorOut(const int64_t *size, int64_t size_len, Generator ge
 }
 
 const char *thunk_RandGeneratorOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Generator generator; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandGeneratorOut(b.size, b.size_len, b.generator, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandGeneratorOut(b.size, b.size_len, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *Randint(int64_t high, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -2179,9 +2355,11 @@ const char *RandintGeneratorOut(int64_t high, const int64_t *size, int64_t size_
 }
 
 const char *thunk_RandintGeneratorOut(void *p) {
-  struct B { void *scope; int64_t high; const int64_t * size; int64_t size_len; Generator generator; Tensor out_; };
+  struct B { void *scope; int64_t high; const int64_t * size; int64_t size_len; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintGeneratorOut(b.high, b.size, b.size_len, b.generator, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandintGeneratorOut(b.high, b.size, b.size_len, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *RandintLike(Tensor self, int64_t high, const ScalarType *dtype_, const Layout *layout_,
@@ -2194,9 +2372,10 @@ const char *RandintLike(Tensor self, int64_t high, const ScalarType *dtype_, con
 }
 
 const char *thunk_RandintLike(void *p) {
-  struct B { void *scope; Tensor self; int64_t high; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t high; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandintLike(b.self, b.high, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = RandintLike(used(b.self, "self"), b.high, OptScalarType(b.dtype_).get(),
       OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
       OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -2214,11 +2393,12 @@ const char *RandintLikeGenerator(Tensor self, int64_t high, Generator generator,
 }
 
 const char *thunk_RandintLikeGenerator(void *p) {
-  struct B { void *scope; Tensor self; int64_t high; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t high; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandintLikeGenerator(b.self, b.high, b.generator, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandintLikeGenerator(used(b.self, "self"), b.high, b.generator,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2233,10 +2413,11 @@ const char *RandintLikeGeneratorOut(Tensor self, int64_t high, Generator generat
 }
 
 const char *thunk_RandintLikeGeneratorOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t high; Generator generator; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t high; Generator generator; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLikeGeneratorOut(b.self, b.high, b.generator,
-      OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandintLikeGeneratorOut(used(b.self, "self"), b.high, b.generator,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintLikeLowDType(Tensor self, int64_t low, int64_t high, const ScalarType *dtype_,
@@ -2249,11 +2430,12 @@ const char *RandintLikeLowDType(Tensor self, int64_t low, int64_t high, const Sc
 }
 
 const char *thunk_RandintLikeLowDType(void *p) {
-  struct B { void *scope; Tensor self; int64_t low; int64_t high; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t low; int64_t high; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandintLikeLowDType(b.self, b.low, b.high, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandintLikeLowDType(used(b.self, "self"), b.low, b.high,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2268,10 +2450,11 @@ const char *RandintLikeLowDTypeOut(Tensor self, int64_t low, int64_t high,
 }
 
 const char *thunk_RandintLikeLowDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t low; int64_t high; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t low; int64_t high; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLikeLowDTypeOut(b.self, b.low, b.high, OptMemoryFormat(b.memory_format_).get(),
-      b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandintLikeLowDTypeOut(used(b.self, "self"), b.low, b.high,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintLikeLowGeneratorDType(Tensor self, int64_t low, int64_t high,
@@ -2284,9 +2467,10 @@ const char *RandintLikeLowGeneratorDType(Tensor self, int64_t low, int64_t high,
 }
 
 const char *thunk_RandintLikeLowGeneratorDType(void *p) {
-  struct B { void *scope; Tensor self; int64_t low; int64_t high; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t low; int64_t high; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandintLikeLowGeneratorDType(b.self, b.low, b.high, b.generator,
+  const Uses uses(b.self);
+  if (auto *e = RandintLikeLowGeneratorDType(used(b.self, "self"), b.low, b.high, b.generator,
       OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
       b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -2304,10 +2488,11 @@ const char *RandintLikeLowGeneratorDTypeOut(Tensor self, int64_t low, int64_t hi
 }
 
 const char *thunk_RandintLikeLowGeneratorDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t low; int64_t high; Generator generator; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t low; int64_t high; Generator generator; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLikeLowGeneratorDTypeOut(b.self, b.low, b.high, b.generator,
-      OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandintLikeLowGeneratorDTypeOut(used(b.self, "self"), b.low, b.high, b.generator,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintLikeOut(Tensor self, int64_t high, const MemoryFormat *memory_format_,
@@ -2318,9 +2503,11 @@ const char *RandintLikeOut(Tensor self, int64_t high, const MemoryFormat *memory
 }
 
 const char *thunk_RandintLikeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t high; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t high; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLikeOut(b.self, b.high, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandintLikeOut(used(b.self, "self"), b.high, OptMemoryFormat(b.memory_format_).get(),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintLikeTensor(Tensor self, Tensor high, const ScalarType *dtype_,
@@ -2333,11 +2520,12 @@ const char *RandintLikeTensor(Tensor self, Tensor high, const ScalarType *dtype_
 }
 
 const char *thunk_RandintLikeTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor high; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; Word high; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandintLikeTensor(b.self, b.high, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self, b.high);
+  if (auto *e = RandintLikeTensor(used(b.self, "self"), used(b.high, "high"),
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2353,9 +2541,10 @@ const char *RandintLikeTensorGenerator(Tensor self, Tensor high, Generator gener
 }
 
 const char *thunk_RandintLikeTensorGenerator(void *p) {
-  struct B { void *scope; Tensor self; Tensor high; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; Word high; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandintLikeTensorGenerator(b.self, b.high, b.generator,
+  const Uses uses(b.self, b.high);
+  if (auto *e = RandintLikeTensorGenerator(used(b.self, "self"), used(b.high, "high"), b.generator,
       OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
       b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -2369,10 +2558,11 @@ const char *RandintLikeTensorGeneratorOut(Tensor self, Tensor high, Generator ge
 }
 
 const char *thunk_RandintLikeTensorGeneratorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor high; Generator generator; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; Word high; Generator generator; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLikeTensorGeneratorOut(b.self, b.high, b.generator,
-      OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.high, b.out_);
+  return RandintLikeTensorGeneratorOut(used(b.self, "self"), used(b.high, "high"), b.generator,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintLikeTensorOut(Tensor self, Tensor high, const MemoryFormat *memory_format_,
@@ -2381,10 +2571,11 @@ const char *RandintLikeTensorOut(Tensor self, Tensor high, const MemoryFormat *m
 }
 
 const char *thunk_RandintLikeTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor high; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; Word high; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLikeTensorOut(b.self, b.high, OptMemoryFormat(b.memory_format_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.high, b.out_);
+  return RandintLikeTensorOut(used(b.self, "self"), used(b.high, "high"),
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintLow(int64_t low, int64_t high, const int64_t *size, int64_t size_len,
@@ -2435,9 +2626,11 @@ const char *RandintLowGeneratorOut(int64_t low, int64_t high, const int64_t *siz
 }
 
 const char *thunk_RandintLowGeneratorOut(void *p) {
-  struct B { void *scope; int64_t low; int64_t high; const int64_t * size; int64_t size_len; Generator generator; Tensor out_; };
+  struct B { void *scope; int64_t low; int64_t high; const int64_t * size; int64_t size_len; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLowGeneratorOut(b.low, b.high, b.size, b.size_len, b.generator, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandintLowGeneratorOut(b.low, b.high, b.size, b.size_len, b.generator, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *RandintLowOut(int64_t low, int64_t high, const int64_t *size, int64_t size_len,
@@ -2449,9 +2642,10 @@ const char *RandintLowOut(int64_t low, int64_t high, const int64_t *size, int64_
 }
 
 const char *thunk_RandintLowOut(void *p) {
-  struct B { void *scope; int64_t low; int64_t high; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; int64_t low; int64_t high; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintLowOut(b.low, b.high, b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandintLowOut(b.low, b.high, b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *RandintOut(int64_t high, const int64_t *size, int64_t size_len, Tensor out_,
@@ -2463,9 +2657,10 @@ const char *RandintOut(int64_t high, const int64_t *size, int64_t size_len, Tens
 }
 
 const char *thunk_RandintOut(void *p) {
-  struct B { void *scope; int64_t high; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; int64_t high; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandintOut(b.high, b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandintOut(b.high, b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *RandLike(Tensor self, const ScalarType *dtype_, const Layout *layout_,
@@ -2477,11 +2672,12 @@ const char *RandLike(Tensor self, const ScalarType *dtype_, const Layout *layout
 }
 
 const char *thunk_RandLike(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandLike(b.self, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandLike(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2497,9 +2693,10 @@ const char *RandLikeGenerator(Tensor self, Generator generator, const ScalarType
 }
 
 const char *thunk_RandLikeGenerator(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandLikeGenerator(b.self, b.generator, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = RandLikeGenerator(used(b.self, "self"), b.generator, OptScalarType(b.dtype_).get(),
       OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
       OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
@@ -2516,10 +2713,11 @@ const char *RandLikeGeneratorOut(Tensor self, Generator generator,
 }
 
 const char *thunk_RandLikeGeneratorOut(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; Generator generator; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandLikeGeneratorOut(b.self, b.generator, OptMemoryFormat(b.memory_format_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandLikeGeneratorOut(used(b.self, "self"), b.generator,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
@@ -2530,9 +2728,11 @@ const char *RandLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor 
 }
 
 const char *thunk_RandLikeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandLikeOut(b.self, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandLikeOut(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Randn(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -2578,9 +2778,10 @@ const char *RandnGeneratorOut(const int64_t *size, int64_t size_len, Generator g
 }
 
 const char *thunk_RandnGeneratorOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Generator generator; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandnGeneratorOut(b.size, b.size_len, b.generator, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandnGeneratorOut(b.size, b.size_len, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *RandnLike(Tensor self, const ScalarType *dtype_, const Layout *layout_,
@@ -2592,11 +2793,12 @@ const char *RandnLike(Tensor self, const ScalarType *dtype_, const Layout *layou
 }
 
 const char *thunk_RandnLike(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandnLike(b.self, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandnLike(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2611,11 +2813,12 @@ const char *RandnLikeGenerator(Tensor self, Generator generator, const ScalarTyp
 }
 
 const char *thunk_RandnLikeGenerator(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; Generator generator; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandnLikeGenerator(b.self, b.generator, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandnLikeGenerator(used(b.self, "self"), b.generator,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2630,10 +2833,11 @@ const char *RandnLikeGeneratorOut(Tensor self, Generator generator,
 }
 
 const char *thunk_RandnLikeGeneratorOut(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; Generator generator; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandnLikeGeneratorOut(b.self, b.generator, OptMemoryFormat(b.memory_format_).get(),
-      b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandnLikeGeneratorOut(used(b.self, "self"), b.generator,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *RandnLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor out_,
@@ -2644,9 +2848,11 @@ const char *RandnLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor
 }
 
 const char *thunk_RandnLikeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandnLikeOut(b.self, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandnLikeOut(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *RandnOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
@@ -2655,9 +2861,10 @@ const char *RandnOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor 
 }
 
 const char *thunk_RandnOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandnOut(b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandnOut(b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *Random(Tensor self, Generator generator, Tensor *result) {
@@ -2666,9 +2873,10 @@ const char *Random(Tensor self, Generator generator, Tensor *result) {
 }
 
 const char *thunk_Random(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Random(b.self, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Random(used(b.self, "self"), b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2680,9 +2888,10 @@ const char *Random_(Tensor self, Generator generator, Tensor *result) {
 }
 
 const char *thunk_Random_(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; };
+  struct B { void *scope; Word self; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Random_(b.self, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Random_(used(b.self, "self"), b.generator, nullptr);
 }
 
 const char *RandomFrom(Tensor self, int64_t from, const int64_t *to, Generator generator,
@@ -2692,9 +2901,11 @@ const char *RandomFrom(Tensor self, int64_t from, const int64_t *to, Generator g
 }
 
 const char *thunk_RandomFrom(void *p) {
-  struct B { void *scope; Tensor self; int64_t from; const int64_t * to; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; int64_t from; const int64_t * to; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandomFrom(b.self, b.from, b.to, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandomFrom(used(b.self, "self"), b.from, b.to, b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2707,9 +2918,10 @@ const char *RandomFrom_(Tensor self, int64_t from, const int64_t *to, Generator 
 }
 
 const char *thunk_RandomFrom_(void *p) {
-  struct B { void *scope; Tensor self; int64_t from; const int64_t * to; Generator generator; };
+  struct B { void *scope; Word self; int64_t from; const int64_t * to; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return RandomFrom_(b.self, b.from, b.to, b.generator, nullptr);
+  const Uses uses(b.self);
+  return RandomFrom_(used(b.self, "self"), b.from, b.to, b.generator, nullptr);
 }
 
 const char *RandomFromOut(Tensor self, int64_t from, const int64_t *to, Generator generator,
@@ -2720,9 +2932,11 @@ const char *RandomFromOut(Tensor self, int64_t from, const int64_t *to, Generato
 }
 
 const char *thunk_RandomFromOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t from; const int64_t * to; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; int64_t from; const int64_t * to; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandomFromOut(b.self, b.from, b.to, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandomFromOut(used(b.self, "self"), b.from, b.to, b.generator, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *RandomOut(Tensor self, Generator generator, Tensor out_, Tensor *result) {
@@ -2732,9 +2946,10 @@ const char *RandomOut(Tensor self, Generator generator, Tensor out_, Tensor *res
 }
 
 const char *thunk_RandomOut(void *p) {
-  struct B { void *scope; Tensor self; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandomOut(b.self, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandomOut(used(b.self, "self"), b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *RandomTo(Tensor self, int64_t to, Generator generator, Tensor *result) {
@@ -2743,9 +2958,10 @@ const char *RandomTo(Tensor self, int64_t to, Generator generator, Tensor *resul
 }
 
 const char *thunk_RandomTo(void *p) {
-  struct B { void *scope; Tensor self; int64_t to; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; int64_t to; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RandomTo(b.self, b.to, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RandomTo(used(b.self, "self"), b.to, b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2757,9 +2973,10 @@ const char *RandomTo_(Tensor self, int64_t to, Generator generator, Tensor *resu
 }
 
 const char *thunk_RandomTo_(void *p) {
-  struct B { void *scope; Tensor self; int64_t to; Generator generator; };
+  struct B { void *scope; Word self; int64_t to; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return RandomTo_(b.self, b.to, b.generator, nullptr);
+  const Uses uses(b.self);
+  return RandomTo_(used(b.self, "self"), b.to, b.generator, nullptr);
 }
 
 const char *RandomToOut(Tensor self, int64_t to, Generator generator, Tensor out_, Tensor *result) {
@@ -2769,9 +2986,10 @@ const char *RandomToOut(Tensor self, int64_t to, Generator generator, Tensor out
 }
 
 const char *thunk_RandomToOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t to; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; int64_t to; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandomToOut(b.self, b.to, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RandomToOut(used(b.self, "self"), b.to, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *RandOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
@@ -2781,9 +2999,10 @@ const char *RandOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *
 }
 
 const char *thunk_RandOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandOut(b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandOut(b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *Randperm(int64_t n, const ScalarType *dtype_, const Layout *layout_,
@@ -2829,9 +3048,10 @@ const char *RandpermGeneratorOut(int64_t n, Generator generator, Tensor out_, Te
 }
 
 const char *thunk_RandpermGeneratorOut(void *p) {
-  struct B { void *scope; int64_t n; Generator generator; Tensor out_; };
+  struct B { void *scope; int64_t n; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandpermGeneratorOut(b.n, b.generator, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandpermGeneratorOut(b.n, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *RandpermOut(int64_t n, Tensor out_, Tensor *result) {
@@ -2841,9 +3061,10 @@ const char *RandpermOut(int64_t n, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_RandpermOut(void *p) {
-  struct B { void *scope; int64_t n; Tensor out_; };
+  struct B { void *scope; int64_t n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RandpermOut(b.n, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RandpermOut(b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *Range(Scalar start, Scalar end, const ScalarType *dtype_, const Layout *layout_,
@@ -2870,9 +3091,10 @@ const char *RangeOut(Scalar start, Scalar end, Scalar step, Tensor out_, Tensor 
 }
 
 const char *thunk_RangeOut(void *p) {
-  struct B { void *scope; Scalar start; Scalar end; Scalar step; Tensor out_; };
+  struct B { void *scope; Scalar start; Scalar end; Scalar step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RangeOut(b.start, b.end, b.step, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RangeOut(b.start, b.end, b.step, used(b.out_, "out_"), nullptr);
 }
 
 const char *RangeStartEndOut(Scalar start, Scalar end, Tensor out_, Tensor *result) {
@@ -2882,9 +3104,10 @@ const char *RangeStartEndOut(Scalar start, Scalar end, Tensor out_, Tensor *resu
 }
 
 const char *thunk_RangeStartEndOut(void *p) {
-  struct B { void *scope; Scalar start; Scalar end; Tensor out_; };
+  struct B { void *scope; Scalar start; Scalar end; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RangeStartEndOut(b.start, b.end, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return RangeStartEndOut(b.start, b.end, used(b.out_, "out_"), nullptr);
 }
 
 const char *RangeStep(Scalar start, Scalar end, Scalar step, const ScalarType *dtype_,
@@ -2910,9 +3133,10 @@ const char *Ravel(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Ravel(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Ravel(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Ravel(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2922,9 +3146,10 @@ const char *Real(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Real(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Real(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Real(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2935,9 +3160,10 @@ const char *Reciprocal(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Reciprocal(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Reciprocal(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Reciprocal(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2949,9 +3175,10 @@ const char *Reciprocal_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Reciprocal_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Reciprocal_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Reciprocal_(used(b.self, "self"), nullptr);
 }
 
 const char *ReciprocalOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2961,9 +3188,10 @@ const char *ReciprocalOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ReciprocalOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReciprocalOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReciprocalOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *RecordStream(Tensor self, Stream s) {
@@ -2971,9 +3199,10 @@ const char *RecordStream(Tensor self, Stream s) {
 }
 
 const char *thunk_RecordStream(void *p) {
-  struct B { void *scope; Tensor self; Stream s; };
+  struct B { void *scope; Word self; Stream s; };
   auto &b = *static_cast<B *>(p);
-  return RecordStream(b.self, b.s);
+  const Uses uses(b.self);
+  return RecordStream(used(b.self, "self"), b.s);
 }
 
 const char *ReflectionPad1d(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -2983,9 +3212,11 @@ const char *ReflectionPad1d(Tensor self, const int64_t *padding, int64_t padding
 }
 
 const char *thunk_ReflectionPad1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReflectionPad1d(b.self, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReflectionPad1d(used(b.self, "self"), b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2996,10 +3227,11 @@ const char *ReflectionPad1dBackward(Tensor grad_output, Tensor self, const int64
 }
 
 const char *thunk_ReflectionPad1dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReflectionPad1dBackward(b.grad_output, b.self, b.padding, b.padding_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ReflectionPad1dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3010,10 +3242,11 @@ const char *ReflectionPad1dBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_ReflectionPad1dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ReflectionPad1dBackwardGradInput(b.grad_output, b.self, b.padding, b.padding_len,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ReflectionPad1dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ReflectionPad1dOut(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3025,9 +3258,11 @@ const char *ReflectionPad1dOut(Tensor self, const int64_t *padding, int64_t padd
 }
 
 const char *thunk_ReflectionPad1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReflectionPad1dOut(b.self, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReflectionPad1dOut(used(b.self, "self"), b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *ReflectionPad2d(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3037,9 +3272,11 @@ const char *ReflectionPad2d(Tensor self, const int64_t *padding, int64_t padding
 }
 
 const char *thunk_ReflectionPad2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReflectionPad2d(b.self, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReflectionPad2d(used(b.self, "self"), b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3050,10 +3287,11 @@ const char *ReflectionPad2dBackward(Tensor grad_output, Tensor self, const int64
 }
 
 const char *thunk_ReflectionPad2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReflectionPad2dBackward(b.grad_output, b.self, b.padding, b.padding_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ReflectionPad2dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3064,10 +3302,11 @@ const char *ReflectionPad2dBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_ReflectionPad2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ReflectionPad2dBackwardGradInput(b.grad_output, b.self, b.padding, b.padding_len,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ReflectionPad2dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ReflectionPad2dOut(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3079,9 +3318,11 @@ const char *ReflectionPad2dOut(Tensor self, const int64_t *padding, int64_t padd
 }
 
 const char *thunk_ReflectionPad2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReflectionPad2dOut(b.self, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReflectionPad2dOut(used(b.self, "self"), b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *ReflectionPad3d(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3091,9 +3332,11 @@ const char *ReflectionPad3d(Tensor self, const int64_t *padding, int64_t padding
 }
 
 const char *thunk_ReflectionPad3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReflectionPad3d(b.self, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReflectionPad3d(used(b.self, "self"), b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3104,10 +3347,11 @@ const char *ReflectionPad3dBackward(Tensor grad_output, Tensor self, const int64
 }
 
 const char *thunk_ReflectionPad3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReflectionPad3dBackward(b.grad_output, b.self, b.padding, b.padding_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ReflectionPad3dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3118,10 +3362,11 @@ const char *ReflectionPad3dBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_ReflectionPad3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ReflectionPad3dBackwardGradInput(b.grad_output, b.self, b.padding, b.padding_len,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ReflectionPad3dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ReflectionPad3dOut(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3133,9 +3378,11 @@ const char *ReflectionPad3dOut(Tensor self, const int64_t *padding, int64_t padd
 }
 
 const char *thunk_ReflectionPad3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReflectionPad3dOut(b.self, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReflectionPad3dOut(used(b.self, "self"), b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *ReLU(Tensor self, Tensor *result) {
@@ -3144,9 +3391,10 @@ const char *ReLU(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ReLU(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReLU(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReLU(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3156,9 +3404,10 @@ const char *ReLU6(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ReLU6(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReLU6(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReLU6(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3168,9 +3417,10 @@ const char *ReLU6_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ReLU6_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return ReLU6_(b.self, nullptr);
+  const Uses uses(b.self);
+  return ReLU6_(used(b.self, "self"), nullptr);
 }
 
 const char *ReLU_(Tensor self, Tensor *result) {
@@ -3180,9 +3430,10 @@ const char *ReLU_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ReLU_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return ReLU_(b.self, nullptr);
+  const Uses uses(b.self);
+  return ReLU_(used(b.self, "self"), nullptr);
 }
 
 const char *ReLUOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3192,9 +3443,10 @@ const char *ReLUOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ReLUOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReLUOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReLUOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Remainder(Tensor self, Tensor other, Tensor *result) {
@@ -3203,9 +3455,10 @@ const char *Remainder(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Remainder(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Remainder(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Remainder(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3217,9 +3470,10 @@ const char *Remainder_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Remainder_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Remainder_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Remainder_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *RemainderOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -3227,9 +3481,10 @@ const char *RemainderOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
 }
 
 const char *thunk_RemainderOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RemainderOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return RemainderOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *RemainderScalar(Tensor self, Scalar other, Tensor *result) {
@@ -3238,9 +3493,10 @@ const char *RemainderScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_RemainderScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RemainderScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RemainderScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3252,9 +3508,10 @@ const char *RemainderScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_RemainderScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return RemainderScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return RemainderScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *RemainderScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -3265,9 +3522,10 @@ const char *RemainderScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *r
 }
 
 const char *thunk_RemainderScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RemainderScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RemainderScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *RemainderScalarTensor(Scalar self, Tensor other, Tensor *result) {
@@ -3276,9 +3534,10 @@ const char *RemainderScalarTensor(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_RemainderScalarTensor(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RemainderScalarTensor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = RemainderScalarTensor(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3291,9 +3550,10 @@ const char *RemainderScalarTensorOut(Scalar self, Tensor other, Tensor out_, Ten
 }
 
 const char *thunk_RemainderScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RemainderScalarTensorOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return RemainderScalarTensorOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_RemoveBatchDim(Tensor self, int64_t level, int64_t batch_size, int64_t out_dim,
@@ -3308,9 +3568,10 @@ const char *Renorm(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor *r
 }
 
 const char *thunk_Renorm(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; int64_t dim; Scalar maxnorm; OutTensor result; };
+  struct B { void *scope; Word self; Scalar p; int64_t dim; Scalar maxnorm; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Renorm(b.self, b.p, b.dim, b.maxnorm, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Renorm(used(b.self, "self"), b.p, b.dim, b.maxnorm, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3322,9 +3583,10 @@ const char *Renorm_(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor *
 }
 
 const char *thunk_Renorm_(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; int64_t dim; Scalar maxnorm; };
+  struct B { void *scope; Word self; Scalar p; int64_t dim; Scalar maxnorm; };
   auto &b = *static_cast<B *>(p);
-  return Renorm_(b.self, b.p, b.dim, b.maxnorm, nullptr);
+  const Uses uses(b.self);
+  return Renorm_(used(b.self, "self"), b.p, b.dim, b.maxnorm, nullptr);
 }
 
 const char *RenormOut(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor out_,
@@ -3335,9 +3597,10 @@ const char *RenormOut(Tensor self, Scalar p, int64_t dim, Scalar maxnorm, Tensor
 }
 
 const char *thunk_RenormOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar p; int64_t dim; Scalar maxnorm; Tensor out_; };
+  struct B { void *scope; Word self; Scalar p; int64_t dim; Scalar maxnorm; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RenormOut(b.self, b.p, b.dim, b.maxnorm, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RenormOut(used(b.self, "self"), b.p, b.dim, b.maxnorm, used(b.out_, "out_"), nullptr);
 }
 
 const char *Repeat(Tensor self, const int64_t *repeats, int64_t repeats_len, Tensor *result) {
@@ -3346,9 +3609,10 @@ const char *Repeat(Tensor self, const int64_t *repeats, int64_t repeats_len, Ten
 }
 
 const char *thunk_Repeat(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * repeats; int64_t repeats_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * repeats; int64_t repeats_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Repeat(b.self, b.repeats, b.repeats_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Repeat(used(b.self, "self"), b.repeats, b.repeats_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3360,9 +3624,10 @@ const char *RepeatInterleave(Tensor self, int64_t repeats, const int64_t *dim,
 }
 
 const char *thunk_RepeatInterleave(void *p) {
-  struct B { void *scope; Tensor self; int64_t repeats; const int64_t * dim; const int64_t * output_size; OutTensor result; };
+  struct B { void *scope; Word self; int64_t repeats; const int64_t * dim; const int64_t * output_size; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RepeatInterleave(b.self, b.repeats, b.dim, b.output_size,
+  const Uses uses(b.self);
+  if (auto *e = RepeatInterleave(used(b.self, "self"), b.repeats, b.dim, b.output_size,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3375,9 +3640,11 @@ const char *RepeatInterleaveIndices(Tensor repeats, const int64_t *output_size, 
 }
 
 const char *thunk_RepeatInterleaveIndices(void *p) {
-  struct B { void *scope; Tensor repeats; const int64_t * output_size; OutTensor result; };
+  struct B { void *scope; Word repeats; const int64_t * output_size; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RepeatInterleaveIndices(b.repeats, b.output_size, &b.result.handle)) return e;
+  const Uses uses(b.repeats);
+  if (auto *e = RepeatInterleaveIndices(used(b.repeats, "repeats"), b.output_size,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3391,9 +3658,11 @@ const char *RepeatInterleaveIndicesOut(Tensor repeats, const int64_t *output_siz
 }
 
 const char *thunk_RepeatInterleaveIndicesOut(void *p) {
-  struct B { void *scope; Tensor repeats; const int64_t * output_size; Tensor out_; };
+  struct B { void *scope; Word repeats; const int64_t * output_size; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RepeatInterleaveIndicesOut(b.repeats, b.output_size, b.out_, nullptr);
+  const Uses uses(b.repeats, b.out_);
+  return RepeatInterleaveIndicesOut(used(b.repeats, "repeats"), b.output_size, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *RepeatInterleaveTensor(Tensor self, Tensor repeats, const int64_t *dim,
@@ -3403,10 +3672,11 @@ const char *RepeatInterleaveTensor(Tensor self, Tensor repeats, const int64_t *d
 }
 
 const char *thunk_RepeatInterleaveTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor repeats; const int64_t * dim; const int64_t * output_size; OutTensor result; };
+  struct B { void *scope; Word self; Word repeats; const int64_t * dim; const int64_t * output_size; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RepeatInterleaveTensor(b.self, b.repeats, b.dim, b.output_size,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.repeats);
+  if (auto *e = RepeatInterleaveTensor(used(b.self, "self"), used(b.repeats, "repeats"), b.dim,
+      b.output_size, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3419,9 +3689,10 @@ const char *RepeatOut(Tensor self, const int64_t *repeats, int64_t repeats_len, 
 }
 
 const char *thunk_RepeatOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * repeats; int64_t repeats_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * repeats; int64_t repeats_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RepeatOut(b.self, b.repeats, b.repeats_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RepeatOut(used(b.self, "self"), b.repeats, b.repeats_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *ReplicationPad1d(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3431,9 +3702,11 @@ const char *ReplicationPad1d(Tensor self, const int64_t *padding, int64_t paddin
 }
 
 const char *thunk_ReplicationPad1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReplicationPad1d(b.self, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReplicationPad1d(used(b.self, "self"), b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3444,10 +3717,11 @@ const char *ReplicationPad1dBackward(Tensor grad_output, Tensor self, const int6
 }
 
 const char *thunk_ReplicationPad1dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReplicationPad1dBackward(b.grad_output, b.self, b.padding, b.padding_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ReplicationPad1dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3458,10 +3732,11 @@ const char *ReplicationPad1dBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_ReplicationPad1dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ReplicationPad1dBackwardGradInput(b.grad_output, b.self, b.padding, b.padding_len,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ReplicationPad1dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.padding, b.padding_len, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ReplicationPad1dOut(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3473,9 +3748,11 @@ const char *ReplicationPad1dOut(Tensor self, const int64_t *padding, int64_t pad
 }
 
 const char *thunk_ReplicationPad1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReplicationPad1dOut(b.self, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReplicationPad1dOut(used(b.self, "self"), b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *ReplicationPad2d(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3485,9 +3762,11 @@ const char *ReplicationPad2d(Tensor self, const int64_t *padding, int64_t paddin
 }
 
 const char *thunk_ReplicationPad2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReplicationPad2d(b.self, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReplicationPad2d(used(b.self, "self"), b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3498,10 +3777,11 @@ const char *ReplicationPad2dBackward(Tensor grad_output, Tensor self, const int6
 }
 
 const char *thunk_ReplicationPad2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReplicationPad2dBackward(b.grad_output, b.self, b.padding, b.padding_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ReplicationPad2dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3512,10 +3792,11 @@ const char *ReplicationPad2dBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_ReplicationPad2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ReplicationPad2dBackwardGradInput(b.grad_output, b.self, b.padding, b.padding_len,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ReplicationPad2dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.padding, b.padding_len, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ReplicationPad2dOut(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3527,9 +3808,11 @@ const char *ReplicationPad2dOut(Tensor self, const int64_t *padding, int64_t pad
 }
 
 const char *thunk_ReplicationPad2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReplicationPad2dOut(b.self, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReplicationPad2dOut(used(b.self, "self"), b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *ReplicationPad3d(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3539,9 +3822,11 @@ const char *ReplicationPad3d(Tensor self, const int64_t *padding, int64_t paddin
 }
 
 const char *thunk_ReplicationPad3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReplicationPad3d(b.self, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ReplicationPad3d(used(b.self, "self"), b.padding, b.padding_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3552,10 +3837,11 @@ const char *ReplicationPad3dBackward(Tensor grad_output, Tensor self, const int6
 }
 
 const char *thunk_ReplicationPad3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReplicationPad3dBackward(b.grad_output, b.self, b.padding, b.padding_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ReplicationPad3dBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.padding, b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3566,10 +3852,11 @@ const char *ReplicationPad3dBackwardGradInput(Tensor grad_output, Tensor self,
 }
 
 const char *thunk_ReplicationPad3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; const int64_t * padding; int64_t padding_len; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; const int64_t * padding; int64_t padding_len; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ReplicationPad3dBackwardGradInput(b.grad_output, b.self, b.padding, b.padding_len,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ReplicationPad3dBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self,
+      "self"), b.padding, b.padding_len, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ReplicationPad3dOut(Tensor self, const int64_t *padding, int64_t padding_len,
@@ -3581,9 +3868,11 @@ const char *ReplicationPad3dOut(Tensor self, const int64_t *padding, int64_t pad
 }
 
 const char *thunk_ReplicationPad3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ReplicationPad3dOut(b.self, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ReplicationPad3dOut(used(b.self, "self"), b.padding, b.padding_len, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *RequiresGradOf_(Tensor self, bool requires_grad, Tensor *result) {
@@ -3592,9 +3881,10 @@ const char *RequiresGradOf_(Tensor self, bool requires_grad, Tensor *result) {
 }
 
 const char *thunk_RequiresGradOf_(void *p) {
-  struct B { void *scope; Tensor self; int64_t requires_grad; };
+  struct B { void *scope; Word self; int64_t requires_grad; };
   auto &b = *static_cast<B *>(p);
-  return RequiresGradOf_(b.self, b.requires_grad != 0, nullptr);
+  const Uses uses(b.self);
+  return RequiresGradOf_(used(b.self, "self"), b.requires_grad != 0, nullptr);
 }
 
 const char *Reshape(Tensor self, const int64_t *shape, int64_t shape_len, Tensor *result) {
@@ -3603,9 +3893,10 @@ const char *Reshape(Tensor self, const int64_t *shape, int64_t shape_len, Tensor
 }
 
 const char *thunk_Reshape(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * shape; int64_t shape_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * shape; int64_t shape_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Reshape(b.self, b.shape, b.shape_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Reshape(used(b.self, "self"), b.shape, b.shape_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3638,9 +3929,10 @@ const char *ReshapeAs(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_ReshapeAs(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ReshapeAs(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = ReshapeAs(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3663,10 +3955,11 @@ const char *Resize(Tensor self, const int64_t *size, int64_t size_len,
 }
 
 const char *thunk_Resize(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Resize(b.self, b.size, b.size_len, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Resize(used(b.self, "self"), b.size, b.size_len,
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3678,9 +3971,11 @@ const char *Resize_(Tensor self, const int64_t *size, int64_t size_len,
 }
 
 const char *thunk_Resize_(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t memory_format_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t memory_format_; };
   auto &b = *static_cast<B *>(p);
-  return Resize_(b.self, b.size, b.size_len, OptMemoryFormat(b.memory_format_).get(), nullptr);
+  const Uses uses(b.self);
+  return Resize_(used(b.self, "self"), b.size, b.size_len, OptMemoryFormat(b.memory_format_).get(),
+      nullptr);
 }
 
 const char *ResizeAs(Tensor self, Tensor the_template, const MemoryFormat *memory_format_,
@@ -3689,10 +3984,11 @@ const char *ResizeAs(Tensor self, Tensor the_template, const MemoryFormat *memor
 }
 
 const char *thunk_ResizeAs(void *p) {
-  struct B { void *scope; Tensor self; Tensor the_template; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; Word the_template; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ResizeAs(b.self, b.the_template, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.the_template);
+  if (auto *e = ResizeAs(used(b.self, "self"), used(b.the_template, "the_template"),
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3704,9 +4000,11 @@ const char *ResizeAs_(Tensor self, Tensor the_template, const MemoryFormat *memo
 }
 
 const char *thunk_ResizeAs_(void *p) {
-  struct B { void *scope; Tensor self; Tensor the_template; int64_t memory_format_; };
+  struct B { void *scope; Word self; Word the_template; int64_t memory_format_; };
   auto &b = *static_cast<B *>(p);
-  return ResizeAs_(b.self, b.the_template, OptMemoryFormat(b.memory_format_).get(), nullptr);
+  const Uses uses(b.self, b.the_template);
+  return ResizeAs_(used(b.self, "self"), used(b.the_template, "the_template"),
+      OptMemoryFormat(b.memory_format_).get(), nullptr);
 }
 
 const char *ResizeAsOut(Tensor self, Tensor the_template, const MemoryFormat *memory_format_,
@@ -3715,10 +4013,11 @@ const char *ResizeAsOut(Tensor self, Tensor the_template, const MemoryFormat *me
 }
 
 const char *thunk_ResizeAsOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor the_template; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; Word the_template; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ResizeAsOut(b.self, b.the_template, OptMemoryFormat(b.memory_format_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.the_template, b.out_);
+  return ResizeAsOut(used(b.self, "self"), used(b.the_template, "the_template"),
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *ResizeAsSparse(Tensor self, Tensor the_template, Tensor *result) {
@@ -3726,9 +4025,11 @@ const char *ResizeAsSparse(Tensor self, Tensor the_template, Tensor *result) {
 }
 
 const char *thunk_ResizeAsSparse(void *p) {
-  struct B { void *scope; Tensor self; Tensor the_template; OutTensor result; };
+  struct B { void *scope; Word self; Word the_template; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ResizeAsSparse(b.self, b.the_template, &b.result.handle)) return e;
+  const Uses uses(b.self, b.the_template);
+  if (auto *e = ResizeAsSparse(used(b.self, "self"), used(b.the_template, "the_template"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3741,9 +4042,10 @@ const char *ResizeAsSparse_(Tensor self, Tensor the_template, Tensor *result) {
 }
 
 const char *thunk_ResizeAsSparse_(void *p) {
-  struct B { void *scope; Tensor self; Tensor the_template; };
+  struct B { void *scope; Word self; Word the_template; };
   auto &b = *static_cast<B *>(p);
-  return ResizeAsSparse_(b.self, b.the_template, nullptr);
+  const Uses uses(b.self, b.the_template);
+  return ResizeAsSparse_(used(b.self, "self"), used(b.the_template, "the_template"), nullptr);
 }
 
 const char *ResizeAsSparseOut(Tensor self, Tensor the_template, Tensor out_, Tensor *result) {
@@ -3751,9 +4053,11 @@ const char *ResizeAsSparseOut(Tensor self, Tensor the_template, Tensor out_, Ten
 }
 
 const char *thunk_ResizeAsSparseOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor the_template; Tensor out_; };
+  struct B { void *scope; Word self; Word the_template; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ResizeAsSparseOut(b.self, b.the_template, b.out_, nullptr);
+  const Uses uses(b.self, b.the_template, b.out_);
+  return ResizeAsSparseOut(used(b.self, "self"), used(b.the_template, "the_template"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *ResizeOut(Tensor self, const int64_t *size, int64_t size_len,
@@ -3764,10 +4068,11 @@ const char *ResizeOut(Tensor self, const int64_t *size, int64_t size_len,
 }
 
 const char *thunk_ResizeOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ResizeOut(b.self, b.size, b.size_len, OptMemoryFormat(b.memory_format_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return ResizeOut(used(b.self, "self"), b.size, b.size_len,
+      OptMemoryFormat(b.memory_format_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *_ResizeOutput(Tensor self, const int64_t *size, int64_t size_len, Device device_,
@@ -3796,9 +4101,10 @@ const char *ResolveConj(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ResolveConj(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ResolveConj(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ResolveConj(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3808,9 +4114,10 @@ const char *ResolveNeg(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ResolveNeg(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ResolveNeg(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ResolveNeg(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3821,10 +4128,11 @@ const char *ResultType(Tensor tensor, Tensor other, ScalarType *result) {
 }
 
 const char *thunk_ResultType(void *p) {
-  struct B { void *scope; Tensor tensor; Tensor other; int64_t result; };
+  struct B { void *scope; Word tensor; Word other; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.tensor, b.other);
   ScalarType result;
-  if (auto *e = ResultType(b.tensor, b.other, &result)) return e;
+  if (auto *e = ResultType(used(b.tensor, "tensor"), used(b.other, "other"), &result)) return e;
   b.result = result + 1;
   return nullptr;
 }
@@ -3835,10 +4143,11 @@ const char *ResultTypeScalar(Tensor tensor, Scalar other, ScalarType *result) {
 }
 
 const char *thunk_ResultTypeScalar(void *p) {
-  struct B { void *scope; Tensor tensor; Scalar other; int64_t result; };
+  struct B { void *scope; Word tensor; Scalar other; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.tensor);
   ScalarType result;
-  if (auto *e = ResultTypeScalar(b.tensor, b.other, &result)) return e;
+  if (auto *e = ResultTypeScalar(used(b.tensor, "tensor"), b.other, &result)) return e;
   b.result = result + 1;
   return nullptr;
 }
@@ -3861,10 +4170,11 @@ const char *ResultTypeScalarTensor(Scalar scalar_, Tensor tensor, ScalarType *re
 }
 
 const char *thunk_ResultTypeScalarTensor(void *p) {
-  struct B { void *scope; Scalar scalar_; Tensor tensor; int64_t result; };
+  struct B { void *scope; Scalar scalar_; Word tensor; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.tensor);
   ScalarType result;
-  if (auto *e = ResultTypeScalarTensor(b.scalar_, b.tensor, &result)) return e;
+  if (auto *e = ResultTypeScalarTensor(b.scalar_, used(b.tensor, "tensor"), &result)) return e;
   b.result = result + 1;
   return nullptr;
 }
@@ -3874,9 +4184,10 @@ const char *RetainGradOf(Tensor self) {
 }
 
 const char *thunk_RetainGradOf(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return RetainGradOf(b.self);
+  const Uses uses(b.self);
+  return RetainGradOf(used(b.self, "self"));
 }
 
 const char *RetainsGrad(Tensor self, bool *result) {
@@ -3884,10 +4195,11 @@ const char *RetainsGrad(Tensor self, bool *result) {
 }
 
 const char *thunk_RetainsGrad(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = RetainsGrad(b.self, &result)) return e;
+  if (auto *e = RetainsGrad(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -3899,10 +4211,11 @@ const char *RMSNorm(Tensor input, const int64_t *normalized_shape, int64_t norma
 }
 
 const char *thunk_RMSNorm(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * normalized_shape; int64_t normalized_shape_len; Tensor weight; const double * eps; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * normalized_shape; int64_t normalized_shape_len; Word weight; const double * eps; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RMSNorm(b.input, b.normalized_shape, b.normalized_shape_len, b.weight, b.eps,
-      &b.result.handle)) return e;
+  const Uses uses(b.input, b.weight);
+  if (auto *e = RMSNorm(used(b.input, "input"), b.normalized_shape, b.normalized_shape_len,
+      used_opt(b.weight, "weight"), b.eps, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3917,11 +4230,13 @@ const char *RNNReLU(Tensor input, Tensor hx, const Tensor *params, int64_t param
 }
 
 const char *thunk_RNNReLU(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; Word hx; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RNNReLU(b.input, b.hx, b.params, b.params_len, b.has_biases != 0, b.num_layers,
-      b.dropout, b.train != 0, b.bidirectional != 0, b.batch_first != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.input, b.hx);
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = RNNReLU(used(b.input, "input"), used(b.hx, "hx"), params.data(), params.size(),
+      b.has_biases != 0, b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0,
+      b.batch_first != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -3934,9 +4249,11 @@ const char *RNNReLUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tenso
 }
 
 const char *thunk_RNNReLUCell(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; OutTensor result; };
+  struct B { void *scope; Word input; Word hx; Word w_ih; Word w_hh; Word b_ih; Word b_hh; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RNNReLUCell(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh,
+  const Uses uses(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh);
+  if (auto *e = RNNReLUCell(used(b.input, "input"), used(b.hx, "hx"), used(b.w_ih, "w_ih"),
+      used(b.w_hh, "w_hh"), used_opt(b.b_ih, "b_ih"), used_opt(b.b_hh, "b_hh"),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3952,11 +4269,13 @@ const char *RNNReLUData(Tensor data, Tensor batch_sizes, Tensor hx, const Tensor
 }
 
 const char *thunk_RNNReLUData(void *p) {
-  struct B { void *scope; Tensor data; Tensor batch_sizes; Tensor hx; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word data; Word batch_sizes; Word hx; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RNNReLUData(b.data, b.batch_sizes, b.hx, b.params, b.params_len, b.has_biases != 0,
-      b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.data, b.batch_sizes, b.hx);
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = RNNReLUData(used(b.data, "data"), used(b.batch_sizes, "batch_sizes"), used(b.hx,
+      "hx"), params.data(), params.size(), b.has_biases != 0, b.num_layers, b.dropout,
+      b.train != 0, b.bidirectional != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -3972,11 +4291,13 @@ const char *RNNTanh(Tensor input, Tensor hx, const Tensor *params, int64_t param
 }
 
 const char *thunk_RNNTanh(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word input; Word hx; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; int64_t batch_first; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RNNTanh(b.input, b.hx, b.params, b.params_len, b.has_biases != 0, b.num_layers,
-      b.dropout, b.train != 0, b.bidirectional != 0, b.batch_first != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.input, b.hx);
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = RNNTanh(used(b.input, "input"), used(b.hx, "hx"), params.data(), params.size(),
+      b.has_biases != 0, b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0,
+      b.batch_first != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -3989,9 +4310,11 @@ const char *RNNTanhCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tenso
 }
 
 const char *thunk_RNNTanhCell(void *p) {
-  struct B { void *scope; Tensor input; Tensor hx; Tensor w_ih; Tensor w_hh; Tensor b_ih; Tensor b_hh; OutTensor result; };
+  struct B { void *scope; Word input; Word hx; Word w_ih; Word w_hh; Word b_ih; Word b_hh; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RNNTanhCell(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh,
+  const Uses uses(b.input, b.hx, b.w_ih, b.w_hh, b.b_ih, b.b_hh);
+  if (auto *e = RNNTanhCell(used(b.input, "input"), used(b.hx, "hx"), used(b.w_ih, "w_ih"),
+      used(b.w_hh, "w_hh"), used_opt(b.b_ih, "b_ih"), used_opt(b.b_hh, "b_hh"),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4007,11 +4330,13 @@ const char *RNNTanhData(Tensor data, Tensor batch_sizes, Tensor hx, const Tensor
 }
 
 const char *thunk_RNNTanhData(void *p) {
-  struct B { void *scope; Tensor data; Tensor batch_sizes; Tensor hx; const Tensor * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word data; Word batch_sizes; Word hx; const Word * params; int64_t params_len; int64_t has_biases; int64_t num_layers; double dropout; int64_t train; int64_t bidirectional; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RNNTanhData(b.data, b.batch_sizes, b.hx, b.params, b.params_len, b.has_biases != 0,
-      b.num_layers, b.dropout, b.train != 0, b.bidirectional != 0, &b.result0.handle,
-      &b.result1.handle)) return e;
+  const Uses uses(b.data, b.batch_sizes, b.hx);
+  const UsedList params(b.params, b.params_len, "params");
+  if (auto *e = RNNTanhData(used(b.data, "data"), used(b.batch_sizes, "batch_sizes"), used(b.hx,
+      "hx"), params.data(), params.size(), b.has_biases != 0, b.num_layers, b.dropout,
+      b.train != 0, b.bidirectional != 0, &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -4025,9 +4350,10 @@ const char *Roll(Tensor self, const int64_t *shifts, int64_t shifts_len, const i
 }
 
 const char *thunk_Roll(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * shifts; int64_t shifts_len; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * shifts; int64_t shifts_len; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Roll(b.self, b.shifts, b.shifts_len, b.dims, b.dims_len,
+  const Uses uses(b.self);
+  if (auto *e = Roll(used(b.self, "self"), b.shifts, b.shifts_len, b.dims, b.dims_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4041,9 +4367,11 @@ const char *RollOut(Tensor self, const int64_t *shifts, int64_t shifts_len, cons
 }
 
 const char *thunk_RollOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * shifts; int64_t shifts_len; const int64_t * dims; int64_t dims_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * shifts; int64_t shifts_len; const int64_t * dims; int64_t dims_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RollOut(b.self, b.shifts, b.shifts_len, b.dims, b.dims_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RollOut(used(b.self, "self"), b.shifts, b.shifts_len, b.dims, b.dims_len, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *Rot90(Tensor self, int64_t k, const int64_t *dims, int64_t dims_len, Tensor *result) {
@@ -4052,9 +4380,10 @@ const char *Rot90(Tensor self, int64_t k, const int64_t *dims, int64_t dims_len,
 }
 
 const char *thunk_Rot90(void *p) {
-  struct B { void *scope; Tensor self; int64_t k; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; int64_t k; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Rot90(b.self, b.k, b.dims, b.dims_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Rot90(used(b.self, "self"), b.k, b.dims, b.dims_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4067,9 +4396,10 @@ const char *Rot90Out(Tensor self, int64_t k, const int64_t *dims, int64_t dims_l
 }
 
 const char *thunk_Rot90Out(void *p) {
-  struct B { void *scope; Tensor self; int64_t k; const int64_t * dims; int64_t dims_len; Tensor out_; };
+  struct B { void *scope; Word self; int64_t k; const int64_t * dims; int64_t dims_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return Rot90Out(b.self, b.k, b.dims, b.dims_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return Rot90Out(used(b.self, "self"), b.k, b.dims, b.dims_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *Round(Tensor self, Tensor *result) {
@@ -4078,9 +4408,10 @@ const char *Round(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Round(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Round(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Round(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4092,9 +4423,10 @@ const char *Round_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Round_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Round_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Round_(used(b.self, "self"), nullptr);
 }
 
 const char *RoundDecimals(Tensor self, int64_t decimals, Tensor *result) {
@@ -4103,9 +4435,10 @@ const char *RoundDecimals(Tensor self, int64_t decimals, Tensor *result) {
 }
 
 const char *thunk_RoundDecimals(void *p) {
-  struct B { void *scope; Tensor self; int64_t decimals; OutTensor result; };
+  struct B { void *scope; Word self; int64_t decimals; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RoundDecimals(b.self, b.decimals, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RoundDecimals(used(b.self, "self"), b.decimals, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4117,9 +4450,10 @@ const char *RoundDecimals_(Tensor self, int64_t decimals, Tensor *result) {
 }
 
 const char *thunk_RoundDecimals_(void *p) {
-  struct B { void *scope; Tensor self; int64_t decimals; };
+  struct B { void *scope; Word self; int64_t decimals; };
   auto &b = *static_cast<B *>(p);
-  return RoundDecimals_(b.self, b.decimals, nullptr);
+  const Uses uses(b.self);
+  return RoundDecimals_(used(b.self, "self"), b.decimals, nullptr);
 }
 
 const char *RoundDecimalsOut(Tensor self, int64_t decimals, Tensor out_, Tensor *result) {
@@ -4129,9 +4463,10 @@ const char *RoundDecimalsOut(Tensor self, int64_t decimals, Tensor out_, Tensor 
 }
 
 const char *thunk_RoundDecimalsOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t decimals; Tensor out_; };
+  struct B { void *scope; Word self; int64_t decimals; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RoundDecimalsOut(b.self, b.decimals, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RoundDecimalsOut(used(b.self, "self"), b.decimals, used(b.out_, "out_"), nullptr);
 }
 
 const char *RoundOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4141,9 +4476,10 @@ const char *RoundOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_RoundOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RoundOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RoundOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *RowIndices(Tensor self, Tensor *result) {
@@ -4153,9 +4489,10 @@ const char *RowIndices(Tensor self, Tensor *result) {
 }
 
 const char *thunk_RowIndices(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RowIndices(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RowIndices(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4166,9 +4503,10 @@ const char *RowIndicesCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_RowIndicesCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RowIndicesCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RowIndicesCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4180,9 +4518,10 @@ const char *RowIndicesCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_RowIndicesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RowIndicesCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RowIndicesCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *RowStack(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
@@ -4191,9 +4530,10 @@ const char *RowStack(const Tensor *tensors, int64_t tensors_len, Tensor *result)
 }
 
 const char *thunk_RowStack(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RowStack(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = RowStack(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4204,9 +4544,11 @@ const char *RowStackOut(const Tensor *tensors, int64_t tensors_len, Tensor out_,
 }
 
 const char *thunk_RowStackOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RowStackOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return RowStackOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *_RowWisePrune(Tensor weight, Tensor mask, ScalarType compressed_indices_dtype,
@@ -4223,9 +4565,10 @@ const char *RReLU(Tensor self, Scalar lower, Scalar upper, bool training, Genera
 }
 
 const char *thunk_RReLU(void *p) {
-  struct B { void *scope; Tensor self; Scalar lower; Scalar upper; int64_t training; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; Scalar lower; Scalar upper; int64_t training; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RReLU(b.self, b.lower, b.upper, b.training != 0, b.generator,
+  const Uses uses(b.self);
+  if (auto *e = RReLU(used(b.self, "self"), b.lower, b.upper, b.training != 0, b.generator,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4238,9 +4581,10 @@ const char *RReLU_(Tensor self, Scalar lower, Scalar upper, bool training, Gener
 }
 
 const char *thunk_RReLU_(void *p) {
-  struct B { void *scope; Tensor self; Scalar lower; Scalar upper; int64_t training; Generator generator; };
+  struct B { void *scope; Word self; Scalar lower; Scalar upper; int64_t training; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return RReLU_(b.self, b.lower, b.upper, b.training != 0, b.generator, nullptr);
+  const Uses uses(b.self);
+  return RReLU_(used(b.self, "self"), b.lower, b.upper, b.training != 0, b.generator, nullptr);
 }
 
 const char *RReLUWithNoise(Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training,
@@ -4251,10 +4595,11 @@ const char *RReLUWithNoise(Tensor self, Tensor noise, Scalar lower, Scalar upper
 }
 
 const char *thunk_RReLUWithNoise(void *p) {
-  struct B { void *scope; Tensor self; Tensor noise; Scalar lower; Scalar upper; int64_t training; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; Word noise; Scalar lower; Scalar upper; int64_t training; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RReLUWithNoise(b.self, b.noise, b.lower, b.upper, b.training != 0, b.generator,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.noise);
+  if (auto *e = RReLUWithNoise(used(b.self, "self"), used(b.noise, "noise"), b.lower, b.upper,
+      b.training != 0, b.generator, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4268,9 +4613,11 @@ const char *RReLUWithNoise_(Tensor self, Tensor noise, Scalar lower, Scalar uppe
 }
 
 const char *thunk_RReLUWithNoise_(void *p) {
-  struct B { void *scope; Tensor self; Tensor noise; Scalar lower; Scalar upper; int64_t training; Generator generator; };
+  struct B { void *scope; Word self; Word noise; Scalar lower; Scalar upper; int64_t training; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return RReLUWithNoise_(b.self, b.noise, b.lower, b.upper, b.training != 0, b.generator, nullptr);
+  const Uses uses(b.self, b.noise);
+  return RReLUWithNoise_(used(b.self, "self"), used(b.noise, "noise"), b.lower, b.upper,
+      b.training != 0, b.generator, nullptr);
 }
 
 const char *RReLUWithNoiseBackward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower,
@@ -4279,10 +4626,12 @@ const char *RReLUWithNoiseBackward(Tensor grad_output, Tensor self, Tensor noise
 }
 
 const char *thunk_RReLUWithNoiseBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor noise; Scalar lower; Scalar upper; int64_t training; int64_t self_is_result; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word noise; Scalar lower; Scalar upper; int64_t training; int64_t self_is_result; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RReLUWithNoiseBackward(b.grad_output, b.self, b.noise, b.lower, b.upper,
-      b.training != 0, b.self_is_result != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.noise);
+  if (auto *e = RReLUWithNoiseBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.noise, "noise"), b.lower, b.upper, b.training != 0, b.self_is_result != 0,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4293,10 +4642,12 @@ const char *RReLUWithNoiseBackwardOut(Tensor grad_output, Tensor self, Tensor no
 }
 
 const char *thunk_RReLUWithNoiseBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor noise; Scalar lower; Scalar upper; int64_t training; int64_t self_is_result; Tensor out_; };
+  struct B { void *scope; Word grad_output; Word self; Word noise; Scalar lower; Scalar upper; int64_t training; int64_t self_is_result; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RReLUWithNoiseBackwardOut(b.grad_output, b.self, b.noise, b.lower, b.upper,
-      b.training != 0, b.self_is_result != 0, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.self, b.noise, b.out_);
+  return RReLUWithNoiseBackwardOut(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.noise, "noise"), b.lower, b.upper, b.training != 0, b.self_is_result != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *RReLUWithNoiseFunctional(Tensor self, Tensor noise, Scalar lower, Scalar upper,
@@ -4305,10 +4656,11 @@ const char *RReLUWithNoiseFunctional(Tensor self, Tensor noise, Scalar lower, Sc
 }
 
 const char *thunk_RReLUWithNoiseFunctional(void *p) {
-  struct B { void *scope; Tensor self; Tensor noise; Scalar lower; Scalar upper; int64_t training; Generator generator; OutTensor result0; OutTensor noise_out; };
+  struct B { void *scope; Word self; Word noise; Scalar lower; Scalar upper; int64_t training; Generator generator; OutTensor result0; OutTensor noise_out; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RReLUWithNoiseFunctional(b.self, b.noise, b.lower, b.upper, b.training != 0,
-      b.generator, &b.result0.handle, &b.noise_out.handle)) return e;
+  const Uses uses(b.self, b.noise);
+  if (auto *e = RReLUWithNoiseFunctional(used(b.self, "self"), used(b.noise, "noise"), b.lower,
+      b.upper, b.training != 0, b.generator, &b.result0.handle, &b.noise_out.handle)) return e;
   describe(b.result0);
   describe(b.noise_out);
   return nullptr;
@@ -4320,10 +4672,11 @@ const char *RReLUWithNoiseOut(Tensor self, Tensor noise, Scalar lower, Scalar up
 }
 
 const char *thunk_RReLUWithNoiseOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor noise; Scalar lower; Scalar upper; int64_t training; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; Word noise; Scalar lower; Scalar upper; int64_t training; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RReLUWithNoiseOut(b.self, b.noise, b.lower, b.upper, b.training != 0, b.generator, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.noise, b.out_);
+  return RReLUWithNoiseOut(used(b.self, "self"), used(b.noise, "noise"), b.lower, b.upper,
+      b.training != 0, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *RShift(Tensor self, Tensor other, Tensor *result) {
@@ -4332,9 +4685,10 @@ const char *RShift(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_RShift(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RShift(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = RShift(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4346,9 +4700,10 @@ const char *RShift_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_RShift_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return RShift_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return RShift_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *RShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4356,9 +4711,10 @@ const char *RShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_RShiftOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RShiftOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return RShiftOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *RShiftScalar(Tensor self, Scalar other, Tensor *result) {
@@ -4367,9 +4723,10 @@ const char *RShiftScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_RShiftScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RShiftScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RShiftScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4381,9 +4738,10 @@ const char *RShiftScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_RShiftScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return RShiftScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return RShiftScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *RShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -4394,9 +4752,10 @@ const char *RShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *resu
 }
 
 const char *thunk_RShiftScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RShiftScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RShiftScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *Rsqrt(Tensor self, Tensor *result) {
@@ -4405,9 +4764,10 @@ const char *Rsqrt(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Rsqrt(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Rsqrt(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Rsqrt(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4419,9 +4779,10 @@ const char *Rsqrt_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Rsqrt_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Rsqrt_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Rsqrt_(used(b.self, "self"), nullptr);
 }
 
 const char *RsqrtOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4431,9 +4792,10 @@ const char *RsqrtOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_RsqrtOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RsqrtOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RsqrtOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Rsub(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
@@ -4442,9 +4804,11 @@ const char *Rsub(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Rsub(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Rsub(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Rsub(used(b.self, "self"), used(b.other, "other"), b.alpha,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4454,9 +4818,11 @@ const char *RsubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor
 }
 
 const char *thunk_RsubOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RsubOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return RsubOut(used(b.self, "self"), used(b.other, "other"), b.alpha, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *RsubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
@@ -4465,9 +4831,10 @@ const char *RsubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) 
 }
 
 const char *thunk_RsubScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = RsubScalar(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = RsubScalar(used(b.self, "self"), b.other, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4479,9 +4846,10 @@ const char *RsubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, 
 }
 
 const char *thunk_RsubScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return RsubScalarOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return RsubScalarOut(used(b.self, "self"), b.other, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *_SafeSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -4529,9 +4897,10 @@ const char *ScalarTensorOut(Scalar s, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ScalarTensorOut(void *p) {
-  struct B { void *scope; Scalar s; Tensor out_; };
+  struct B { void *scope; Scalar s; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScalarTensorOut(b.s, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return ScalarTensorOut(b.s, used(b.out_, "out_"), nullptr);
 }
 
 const char *_ScaledAddMM(Tensor self, Tensor mat1, Tensor mat2, const Tensor *scale_a,
@@ -4569,10 +4938,12 @@ const char *ScaledDotProductAttention(Tensor query, Tensor key, Tensor value, Te
 }
 
 const char *thunk_ScaledDotProductAttention(void *p) {
-  struct B { void *scope; Tensor query; Tensor key; Tensor value; Tensor attn_mask; double dropout_p; int64_t is_causal; const double * scale; int64_t enable_gqa; OutTensor result; };
+  struct B { void *scope; Word query; Word key; Word value; Word attn_mask; double dropout_p; int64_t is_causal; const double * scale; int64_t enable_gqa; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ScaledDotProductAttention(b.query, b.key, b.value, b.attn_mask, b.dropout_p,
-      b.is_causal != 0, b.scale, b.enable_gqa != 0, &b.result.handle)) return e;
+  const Uses uses(b.query, b.key, b.value, b.attn_mask);
+  if (auto *e = ScaledDotProductAttention(used(b.query, "query"), used(b.key, "key"), used(b.value,
+      "value"), used_opt(b.attn_mask, "attn_mask"), b.dropout_p, b.is_causal != 0, b.scale,
+      b.enable_gqa != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4732,9 +5103,11 @@ const char *Scatter(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *
 }
 
 const char *thunk_Scatter(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Scatter(b.self, b.dim, b.index, b.src, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.src);
+  if (auto *e = Scatter(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4744,9 +5117,10 @@ const char *Scatter_(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor 
 }
 
 const char *thunk_Scatter_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; };
   auto &b = *static_cast<B *>(p);
-  return Scatter_(b.self, b.dim, b.index, b.src, nullptr);
+  const Uses uses(b.self, b.index, b.src);
+  return Scatter_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"), nullptr);
 }
 
 const char *ScatterAdd(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *result) {
@@ -4754,9 +5128,11 @@ const char *ScatterAdd(Tensor self, int64_t dim, Tensor index, Tensor src, Tenso
 }
 
 const char *thunk_ScatterAdd(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ScatterAdd(b.self, b.dim, b.index, b.src, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.src);
+  if (auto *e = ScatterAdd(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4766,9 +5142,11 @@ const char *ScatterAdd_(Tensor self, int64_t dim, Tensor index, Tensor src, Tens
 }
 
 const char *thunk_ScatterAdd_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; };
   auto &b = *static_cast<B *>(p);
-  return ScatterAdd_(b.self, b.dim, b.index, b.src, nullptr);
+  const Uses uses(b.self, b.index, b.src);
+  return ScatterAdd_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      nullptr);
 }
 
 const char *ScatterAddOut(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor out_,
@@ -4777,9 +5155,11 @@ const char *ScatterAddOut(Tensor self, int64_t dim, Tensor index, Tensor src, Te
 }
 
 const char *thunk_ScatterAddOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScatterAddOut(b.self, b.dim, b.index, b.src, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.src, b.out_);
+  return ScatterAddOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ScatterOut(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor out_,
@@ -4788,9 +5168,11 @@ const char *ScatterOut(Tensor self, int64_t dim, Tensor index, Tensor src, Tenso
 }
 
 const char *thunk_ScatterOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScatterOut(b.self, b.dim, b.index, b.src, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.src, b.out_);
+  return ScatterOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *ScatterReduce(Tensor self, int64_t dim, Tensor index, Tensor src, const char *reduce,
@@ -4799,10 +5181,11 @@ const char *ScatterReduce(Tensor self, int64_t dim, Tensor index, Tensor src, co
 }
 
 const char *thunk_ScatterReduce(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; const char * reduce; int64_t include_self; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; const char * reduce; int64_t include_self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ScatterReduce(b.self, b.dim, b.index, b.src, b.reduce, b.include_self != 0,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.src);
+  if (auto *e = ScatterReduce(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src,
+      "src"), b.reduce, b.include_self != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4813,9 +5196,11 @@ const char *ScatterReduce_(Tensor self, int64_t dim, Tensor index, Tensor src, c
 }
 
 const char *thunk_ScatterReduce_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; const char * reduce; int64_t include_self; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; const char * reduce; int64_t include_self; };
   auto &b = *static_cast<B *>(p);
-  return ScatterReduce_(b.self, b.dim, b.index, b.src, b.reduce, b.include_self != 0, nullptr);
+  const Uses uses(b.self, b.index, b.src);
+  return ScatterReduce_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      b.reduce, b.include_self != 0, nullptr);
 }
 
 const char *ScatterReduceOut(Tensor self, int64_t dim, Tensor index, Tensor src,
@@ -4824,10 +5209,11 @@ const char *ScatterReduceOut(Tensor self, int64_t dim, Tensor index, Tensor src,
 }
 
 const char *thunk_ScatterReduceOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; const char * reduce; int64_t include_self; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; const char * reduce; int64_t include_self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScatterReduceOut(b.self, b.dim, b.index, b.src, b.reduce, b.include_self != 0, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.index, b.src, b.out_);
+  return ScatterReduceOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src, "src"),
+      b.reduce, b.include_self != 0, used(b.out_, "out_"), nullptr);
 }
 
 const char *ScatterValue(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor *result) {
@@ -4836,9 +5222,11 @@ const char *ScatterValue(Tensor self, int64_t dim, Tensor index, Scalar value, T
 }
 
 const char *thunk_ScatterValue(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ScatterValue(b.self, b.dim, b.index, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index);
+  if (auto *e = ScatterValue(used(b.self, "self"), b.dim, used(b.index, "index"), b.value,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4850,9 +5238,10 @@ const char *ScatterValue_(Tensor self, int64_t dim, Tensor index, Scalar value, 
 }
 
 const char *thunk_ScatterValue_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return ScatterValue_(b.self, b.dim, b.index, b.value, nullptr);
+  const Uses uses(b.self, b.index);
+  return ScatterValue_(used(b.self, "self"), b.dim, used(b.index, "index"), b.value, nullptr);
 }
 
 const char *ScatterValueOut(Tensor self, int64_t dim, Tensor index, Scalar value, Tensor out_,
@@ -4861,9 +5250,11 @@ const char *ScatterValueOut(Tensor self, int64_t dim, Tensor index, Scalar value
 }
 
 const char *thunk_ScatterValueOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScatterValueOut(b.self, b.dim, b.index, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.out_);
+  return ScatterValueOut(used(b.self, "self"), b.dim, used(b.index, "index"), b.value, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *ScatterValueReduce(Tensor self, int64_t dim, Tensor index, Scalar value,
@@ -4874,10 +5265,11 @@ const char *ScatterValueReduce(Tensor self, int64_t dim, Tensor index, Scalar va
 }
 
 const char *thunk_ScatterValueReduce(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; const char * reduce; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; const char * reduce; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ScatterValueReduce(b.self, b.dim, b.index, b.value, b.reduce,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.index);
+  if (auto *e = ScatterValueReduce(used(b.self, "self"), b.dim, used(b.index, "index"), b.value,
+      b.reduce, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4891,9 +5283,11 @@ const char *ScatterValueReduce_(Tensor self, int64_t dim, Tensor index, Scalar v
 }
 
 const char *thunk_ScatterValueReduce_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; const char * reduce; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; const char * reduce; };
   auto &b = *static_cast<B *>(p);
-  return ScatterValueReduce_(b.self, b.dim, b.index, b.value, b.reduce, nullptr);
+  const Uses uses(b.self, b.index);
+  return ScatterValueReduce_(used(b.self, "self"), b.dim, used(b.index, "index"), b.value,
+      b.reduce, nullptr);
 }
 
 const char *ScatterValueReduceOut(Tensor self, int64_t dim, Tensor index, Scalar value,
@@ -4902,9 +5296,11 @@ const char *ScatterValueReduceOut(Tensor self, int64_t dim, Tensor index, Scalar
 }
 
 const char *thunk_ScatterValueReduceOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Scalar value; const char * reduce; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Scalar value; const char * reduce; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScatterValueReduceOut(b.self, b.dim, b.index, b.value, b.reduce, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.out_);
+  return ScatterValueReduceOut(used(b.self, "self"), b.dim, used(b.index, "index"), b.value,
+      b.reduce, used(b.out_, "out_"), nullptr);
 }
 
 const char *ScatterWithReduce(Tensor self, int64_t dim, Tensor index, Tensor src,
@@ -4913,10 +5309,11 @@ const char *ScatterWithReduce(Tensor self, int64_t dim, Tensor index, Tensor src
 }
 
 const char *thunk_ScatterWithReduce(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; const char * reduce; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; const char * reduce; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ScatterWithReduce(b.self, b.dim, b.index, b.src, b.reduce,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.index, b.src);
+  if (auto *e = ScatterWithReduce(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src,
+      "src"), b.reduce, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4927,9 +5324,11 @@ const char *ScatterWithReduce_(Tensor self, int64_t dim, Tensor index, Tensor sr
 }
 
 const char *thunk_ScatterWithReduce_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; const char * reduce; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; const char * reduce; };
   auto &b = *static_cast<B *>(p);
-  return ScatterWithReduce_(b.self, b.dim, b.index, b.src, b.reduce, nullptr);
+  const Uses uses(b.self, b.index, b.src);
+  return ScatterWithReduce_(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src,
+      "src"), b.reduce, nullptr);
 }
 
 const char *ScatterWithReduceOut(Tensor self, int64_t dim, Tensor index, Tensor src,
@@ -4938,9 +5337,11 @@ const char *ScatterWithReduceOut(Tensor self, int64_t dim, Tensor index, Tensor 
 }
 
 const char *thunk_ScatterWithReduceOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor index; Tensor src; const char * reduce; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word index; Word src; const char * reduce; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ScatterWithReduceOut(b.self, b.dim, b.index, b.src, b.reduce, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.src, b.out_);
+  return ScatterWithReduceOut(used(b.self, "self"), b.dim, used(b.index, "index"), used(b.src,
+      "src"), b.reduce, used(b.out_, "out_"), nullptr);
 }
 
 const char *SearchSorted(Tensor sorted_sequence, Tensor self, bool out_int32, bool right,
@@ -4949,10 +5350,12 @@ const char *SearchSorted(Tensor sorted_sequence, Tensor self, bool out_int32, bo
 }
 
 const char *thunk_SearchSorted(void *p) {
-  struct B { void *scope; Tensor sorted_sequence; Tensor self; int64_t out_int32; int64_t right; const char * side; Tensor sorter; OutTensor result; };
+  struct B { void *scope; Word sorted_sequence; Word self; int64_t out_int32; int64_t right; const char * side; Word sorter; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SearchSorted(b.sorted_sequence, b.self, b.out_int32 != 0, b.right != 0, b.side,
-      b.sorter, &b.result.handle)) return e;
+  const Uses uses(b.sorted_sequence, b.self, b.sorter);
+  if (auto *e = SearchSorted(used(b.sorted_sequence, "sorted_sequence"), used(b.self, "self"),
+      b.out_int32 != 0, b.right != 0, b.side, used_opt(b.sorter, "sorter"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4963,10 +5366,12 @@ const char *SearchSortedOut(Tensor sorted_sequence, Tensor self, bool out_int32,
 }
 
 const char *thunk_SearchSortedOut(void *p) {
-  struct B { void *scope; Tensor sorted_sequence; Tensor self; int64_t out_int32; int64_t right; const char * side; Tensor sorter; Tensor out_; };
+  struct B { void *scope; Word sorted_sequence; Word self; int64_t out_int32; int64_t right; const char * side; Word sorter; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SearchSortedOut(b.sorted_sequence, b.self, b.out_int32 != 0, b.right != 0, b.side,
-      b.sorter, b.out_, nullptr);
+  const Uses uses(b.sorted_sequence, b.self, b.sorter, b.out_);
+  return SearchSortedOut(used(b.sorted_sequence, "sorted_sequence"), used(b.self, "self"),
+      b.out_int32 != 0, b.right != 0, b.side, used_opt(b.sorter, "sorter"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SearchSortedScalar(Tensor sorted_sequence, Scalar self, bool out_int32, bool right,
@@ -4975,10 +5380,12 @@ const char *SearchSortedScalar(Tensor sorted_sequence, Scalar self, bool out_int
 }
 
 const char *thunk_SearchSortedScalar(void *p) {
-  struct B { void *scope; Tensor sorted_sequence; Scalar self; int64_t out_int32; int64_t right; const char * side; Tensor sorter; OutTensor result; };
+  struct B { void *scope; Word sorted_sequence; Scalar self; int64_t out_int32; int64_t right; const char * side; Word sorter; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SearchSortedScalar(b.sorted_sequence, b.self, b.out_int32 != 0, b.right != 0,
-      b.side, b.sorter, &b.result.handle)) return e;
+  const Uses uses(b.sorted_sequence, b.sorter);
+  if (auto *e = SearchSortedScalar(used(b.sorted_sequence, "sorted_sequence"), b.self,
+      b.out_int32 != 0, b.right != 0, b.side, used_opt(b.sorter, "sorter"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }

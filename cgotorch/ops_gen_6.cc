@@ -174,10 +174,12 @@ const char *SearchSortedScalarOut(Tensor sorted_sequence, Scalar self, bool out_
 }
 
 const char *thunk_SearchSortedScalarOut(void *p) {
-  struct B { void *scope; Tensor sorted_sequence; Scalar self; int64_t out_int32; int64_t right; const char * side; Tensor sorter; Tensor out_; };
+  struct B { void *scope; Word sorted_sequence; Scalar self; int64_t out_int32; int64_t right; const char * side; Word sorter; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SearchSortedScalarOut(b.sorted_sequence, b.self, b.out_int32 != 0, b.right != 0, b.side,
-      b.sorter, b.out_, nullptr);
+  const Uses uses(b.sorted_sequence, b.sorter, b.out_);
+  return SearchSortedScalarOut(used(b.sorted_sequence, "sorted_sequence"), b.self,
+      b.out_int32 != 0, b.right != 0, b.side, used_opt(b.sorter, "sorter"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SegmentReduce(Tensor data, const char *reduce, Tensor lengths, Tensor indices,
@@ -186,11 +188,12 @@ const char *SegmentReduce(Tensor data, const char *reduce, Tensor lengths, Tenso
 }
 
 const char *thunk_SegmentReduce(void *p) {
-  struct B { void *scope; Tensor data; const char * reduce; Tensor lengths; Tensor indices; Tensor offsets; int64_t axis; int64_t unsafe; Scalar initial; OutTensor result; };
+  struct B { void *scope; Word data; const char * reduce; Word lengths; Word indices; Word offsets; int64_t axis; int64_t unsafe; Scalar initial; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SegmentReduce(b.data, b.reduce, b.lengths, b.indices, b.offsets, b.axis,
-      b.unsafe != 0, b.initial.kind == ScalarNone ? nullptr : &b.initial,
-      &b.result.handle)) return e;
+  const Uses uses(b.data, b.lengths, b.indices, b.offsets);
+  if (auto *e = SegmentReduce(used(b.data, "data"), b.reduce, used_opt(b.lengths, "lengths"),
+      used_opt(b.indices, "indices"), used_opt(b.offsets, "offsets"), b.axis, b.unsafe != 0,
+      b.initial.kind == ScalarNone ? nullptr : &b.initial, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -212,10 +215,12 @@ const char *SegmentReduceOut(Tensor data, const char *reduce, Tensor lengths, Te
 }
 
 const char *thunk_SegmentReduceOut(void *p) {
-  struct B { void *scope; Tensor data; const char * reduce; Tensor lengths; Tensor indices; Tensor offsets; int64_t axis; int64_t unsafe; Scalar initial; Tensor out_; };
+  struct B { void *scope; Word data; const char * reduce; Word lengths; Word indices; Word offsets; int64_t axis; int64_t unsafe; Scalar initial; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SegmentReduceOut(b.data, b.reduce, b.lengths, b.indices, b.offsets, b.axis, b.unsafe != 0,
-      b.initial.kind == ScalarNone ? nullptr : &b.initial, b.out_, nullptr);
+  const Uses uses(b.data, b.lengths, b.indices, b.offsets, b.out_);
+  return SegmentReduceOut(used(b.data, "data"), b.reduce, used_opt(b.lengths, "lengths"),
+      used_opt(b.indices, "indices"), used_opt(b.offsets, "offsets"), b.axis, b.unsafe != 0,
+      b.initial.kind == ScalarNone ? nullptr : &b.initial, used(b.out_, "out_"), nullptr);
 }
 
 const char *Select(Tensor self, int64_t dim, int64_t index, Tensor *result) {
@@ -225,9 +230,10 @@ const char *Select(Tensor self, int64_t dim, int64_t index, Tensor *result) {
 }
 
 const char *thunk_Select(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t index; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Select(b.self, b.dim, b.index, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Select(used(b.self, "self"), b.dim, b.index, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -240,10 +246,11 @@ const char *SelectBackward(Tensor grad_output, const int64_t *input_sizes, int64
 }
 
 const char *thunk_SelectBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t index; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SelectBackward(b.grad_output, b.input_sizes, b.input_sizes_len, b.dim, b.index,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = SelectBackward(used(b.grad_output, "grad_output"), b.input_sizes,
+      b.input_sizes_len, b.dim, b.index, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -257,10 +264,11 @@ const char *SelectBackwardOut(Tensor grad_output, const int64_t *input_sizes,
 }
 
 const char *thunk_SelectBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t index; Tensor out_; };
+  struct B { void *scope; Word grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SelectBackwardOut(b.grad_output, b.input_sizes, b.input_sizes_len, b.dim, b.index, b.out_,
-      nullptr);
+  const Uses uses(b.grad_output, b.out_);
+  return SelectBackwardOut(used(b.grad_output, "grad_output"), b.input_sizes, b.input_sizes_len,
+      b.dim, b.index, used(b.out_, "out_"), nullptr);
 }
 
 const char *SelectCopy(Tensor self, int64_t dim, int64_t index, Tensor *result) {
@@ -269,9 +277,10 @@ const char *SelectCopy(Tensor self, int64_t dim, int64_t index, Tensor *result) 
 }
 
 const char *thunk_SelectCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t index; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SelectCopy(b.self, b.dim, b.index, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SelectCopy(used(b.self, "self"), b.dim, b.index, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -283,9 +292,10 @@ const char *SelectCopyOut(Tensor self, int64_t dim, int64_t index, Tensor out_, 
 }
 
 const char *thunk_SelectCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t index; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SelectCopyOut(b.self, b.dim, b.index, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SelectCopyOut(used(b.self, "self"), b.dim, b.index, used(b.out_, "out_"), nullptr);
 }
 
 const char *SelectScatter(Tensor self, Tensor src, int64_t dim, int64_t index, Tensor *result) {
@@ -295,9 +305,11 @@ const char *SelectScatter(Tensor self, Tensor src, int64_t dim, int64_t index, T
 }
 
 const char *thunk_SelectScatter(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t dim; int64_t index; OutTensor result; };
+  struct B { void *scope; Word self; Word src; int64_t dim; int64_t index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SelectScatter(b.self, b.src, b.dim, b.index, &b.result.handle)) return e;
+  const Uses uses(b.self, b.src);
+  if (auto *e = SelectScatter(used(b.self, "self"), used(b.src, "src"), b.dim, b.index,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -308,9 +320,11 @@ const char *SelectScatterOut(Tensor self, Tensor src, int64_t dim, int64_t index
 }
 
 const char *thunk_SelectScatterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t dim; int64_t index; Tensor out_; };
+  struct B { void *scope; Word self; Word src; int64_t dim; int64_t index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SelectScatterOut(b.self, b.src, b.dim, b.index, b.out_, nullptr);
+  const Uses uses(b.self, b.src, b.out_);
+  return SelectScatterOut(used(b.self, "self"), used(b.src, "src"), b.dim, b.index, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SELU(Tensor self, Tensor *result) {
@@ -318,9 +332,10 @@ const char *SELU(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SELU(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SELU(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SELU(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -330,9 +345,10 @@ const char *SELU_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SELU_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return SELU_(b.self, nullptr);
+  const Uses uses(b.self);
+  return SELU_(used(b.self, "self"), nullptr);
 }
 
 const char *Set(Tensor self, Tensor *result) {
@@ -341,9 +357,10 @@ const char *Set(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Set(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Set(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Set(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -355,9 +372,10 @@ const char *Set_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Set_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Set_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Set_(used(b.self, "self"), nullptr);
 }
 
 const char *SetData(Tensor self, Tensor new_data) {
@@ -365,9 +383,10 @@ const char *SetData(Tensor self, Tensor new_data) {
 }
 
 const char *thunk_SetData(void *p) {
-  struct B { void *scope; Tensor self; Tensor new_data; };
+  struct B { void *scope; Word self; Word new_data; };
   auto &b = *static_cast<B *>(p);
-  return SetData(b.self, b.new_data);
+  const Uses uses(b.self, b.new_data);
+  return SetData(used(b.self, "self"), used(b.new_data, "new_data"));
 }
 
 const char *SetOut(Tensor self, Tensor out_, Tensor *result) {
@@ -377,9 +396,10 @@ const char *SetOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SetOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SetOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SetOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SetSourceStorage(Tensor self, Storage source, Tensor *result) {
@@ -388,9 +408,10 @@ const char *SetSourceStorage(Tensor self, Storage source, Tensor *result) {
 }
 
 const char *thunk_SetSourceStorage(void *p) {
-  struct B { void *scope; Tensor self; Storage source; OutTensor result; };
+  struct B { void *scope; Word self; Storage source; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SetSourceStorage(b.self, b.source, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SetSourceStorage(used(b.self, "self"), b.source, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -402,9 +423,10 @@ const char *SetSourceStorage_(Tensor self, Storage source, Tensor *result) {
 }
 
 const char *thunk_SetSourceStorage_(void *p) {
-  struct B { void *scope; Tensor self; Storage source; };
+  struct B { void *scope; Word self; Storage source; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceStorage_(b.self, b.source, nullptr);
+  const Uses uses(b.self);
+  return SetSourceStorage_(used(b.self, "self"), b.source, nullptr);
 }
 
 const char *SetSourceStorageOut(Tensor self, Storage source, Tensor out_, Tensor *result) {
@@ -415,9 +437,10 @@ const char *SetSourceStorageOut(Tensor self, Storage source, Tensor out_, Tensor
 }
 
 const char *thunk_SetSourceStorageOut(void *p) {
-  struct B { void *scope; Tensor self; Storage source; Tensor out_; };
+  struct B { void *scope; Word self; Storage source; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceStorageOut(b.self, b.source, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SetSourceStorageOut(used(b.self, "self"), b.source, used(b.out_, "out_"), nullptr);
 }
 
 const char *SetSourceStorageStorageOffset(Tensor self, Storage source, int64_t storage_offset,
@@ -430,10 +453,11 @@ const char *SetSourceStorageStorageOffset(Tensor self, Storage source, int64_t s
 }
 
 const char *thunk_SetSourceStorageStorageOffset(void *p) {
-  struct B { void *scope; Tensor self; Storage source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; OutTensor result; };
+  struct B { void *scope; Word self; Storage source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SetSourceStorageStorageOffset(b.self, b.source, b.storage_offset, b.size,
-      b.size_len, b.stride, b.stride_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SetSourceStorageStorageOffset(used(b.self, "self"), b.source, b.storage_offset,
+      b.size, b.size_len, b.stride, b.stride_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -449,10 +473,11 @@ const char *SetSourceStorageStorageOffset_(Tensor self, Storage source, int64_t 
 }
 
 const char *thunk_SetSourceStorageStorageOffset_(void *p) {
-  struct B { void *scope; Tensor self; Storage source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; };
+  struct B { void *scope; Word self; Storage source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceStorageStorageOffset_(b.self, b.source, b.storage_offset, b.size, b.size_len,
-      b.stride, b.stride_len, nullptr);
+  const Uses uses(b.self);
+  return SetSourceStorageStorageOffset_(used(b.self, "self"), b.source, b.storage_offset, b.size,
+      b.size_len, b.stride, b.stride_len, nullptr);
 }
 
 const char *SetSourceStorageStorageOffsetOut(Tensor self, Storage source, int64_t storage_offset,
@@ -466,10 +491,11 @@ const char *SetSourceStorageStorageOffsetOut(Tensor self, Storage source, int64_
 }
 
 const char *thunk_SetSourceStorageStorageOffsetOut(void *p) {
-  struct B { void *scope; Tensor self; Storage source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; Tensor out_; };
+  struct B { void *scope; Word self; Storage source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceStorageStorageOffsetOut(b.self, b.source, b.storage_offset, b.size, b.size_len,
-      b.stride, b.stride_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SetSourceStorageStorageOffsetOut(used(b.self, "self"), b.source, b.storage_offset, b.size,
+      b.size_len, b.stride, b.stride_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *SetSourceTensor(Tensor self, Tensor source, Tensor *result) {
@@ -478,9 +504,11 @@ const char *SetSourceTensor(Tensor self, Tensor source, Tensor *result) {
 }
 
 const char *thunk_SetSourceTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor source; OutTensor result; };
+  struct B { void *scope; Word self; Word source; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SetSourceTensor(b.self, b.source, &b.result.handle)) return e;
+  const Uses uses(b.self, b.source);
+  if (auto *e = SetSourceTensor(used(b.self, "self"), used(b.source, "source"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -492,9 +520,10 @@ const char *SetSourceTensor_(Tensor self, Tensor source, Tensor *result) {
 }
 
 const char *thunk_SetSourceTensor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor source; };
+  struct B { void *scope; Word self; Word source; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceTensor_(b.self, b.source, nullptr);
+  const Uses uses(b.self, b.source);
+  return SetSourceTensor_(used(b.self, "self"), used(b.source, "source"), nullptr);
 }
 
 const char *SetSourceTensorOut(Tensor self, Tensor source, Tensor out_, Tensor *result) {
@@ -502,9 +531,11 @@ const char *SetSourceTensorOut(Tensor self, Tensor source, Tensor out_, Tensor *
 }
 
 const char *thunk_SetSourceTensorOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor source; Tensor out_; };
+  struct B { void *scope; Word self; Word source; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceTensorOut(b.self, b.source, b.out_, nullptr);
+  const Uses uses(b.self, b.source, b.out_);
+  return SetSourceTensorOut(used(b.self, "self"), used(b.source, "source"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SetSourceTensorStorageOffset_(Tensor self, Tensor source, int64_t storage_offset,
@@ -516,10 +547,11 @@ const char *SetSourceTensorStorageOffset_(Tensor self, Tensor source, int64_t st
 }
 
 const char *thunk_SetSourceTensorStorageOffset_(void *p) {
-  struct B { void *scope; Tensor self; Tensor source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; };
+  struct B { void *scope; Word self; Word source; int64_t storage_offset; const int64_t * size; int64_t size_len; const int64_t * stride; int64_t stride_len; };
   auto &b = *static_cast<B *>(p);
-  return SetSourceTensorStorageOffset_(b.self, b.source, b.storage_offset, b.size, b.size_len,
-      b.stride, b.stride_len, nullptr);
+  const Uses uses(b.self, b.source);
+  return SetSourceTensorStorageOffset_(used(b.self, "self"), used(b.source, "source"),
+      b.storage_offset, b.size, b.size_len, b.stride, b.stride_len, nullptr);
 }
 
 const char *SGN(Tensor self, Tensor *result) {
@@ -528,9 +560,10 @@ const char *SGN(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SGN(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SGN(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SGN(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -542,9 +575,10 @@ const char *SGN_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SGN_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return SGN_(b.self, nullptr);
+  const Uses uses(b.self);
+  return SGN_(used(b.self, "self"), nullptr);
 }
 
 const char *SGNOut(Tensor self, Tensor out_, Tensor *result) {
@@ -554,9 +588,10 @@ const char *SGNOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SGNOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SGNOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SGNOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_ShapeAsTensor(Tensor self, Tensor *result) {
@@ -569,9 +604,10 @@ const char *Sigmoid(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sigmoid(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sigmoid(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sigmoid(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -583,9 +619,10 @@ const char *Sigmoid_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sigmoid_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Sigmoid_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Sigmoid_(used(b.self, "self"), nullptr);
 }
 
 const char *SigmoidBackward(Tensor grad_output, Tensor output, Tensor *result) {
@@ -593,9 +630,11 @@ const char *SigmoidBackward(Tensor grad_output, Tensor output, Tensor *result) {
 }
 
 const char *thunk_SigmoidBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word output; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SigmoidBackward(b.grad_output, b.output, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.output);
+  if (auto *e = SigmoidBackward(used(b.grad_output, "grad_output"), used(b.output, "output"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -606,9 +645,11 @@ const char *SigmoidBackwardGradInput(Tensor grad_output, Tensor output, Tensor g
 }
 
 const char *thunk_SigmoidBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word output; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return SigmoidBackwardGradInput(b.grad_output, b.output, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.output, b.grad_input);
+  return SigmoidBackwardGradInput(used(b.grad_output, "grad_output"), used(b.output, "output"),
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *SigmoidOut(Tensor self, Tensor out_, Tensor *result) {
@@ -618,9 +659,10 @@ const char *SigmoidOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SigmoidOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SigmoidOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SigmoidOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Sign(Tensor self, Tensor *result) {
@@ -629,9 +671,10 @@ const char *Sign(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sign(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sign(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sign(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -643,9 +686,10 @@ const char *Sign_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sign_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Sign_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Sign_(used(b.self, "self"), nullptr);
 }
 
 const char *Signbit(Tensor self, Tensor *result) {
@@ -654,9 +698,10 @@ const char *Signbit(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Signbit(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Signbit(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Signbit(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -668,9 +713,10 @@ const char *SignbitOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SignbitOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SignbitOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SignbitOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SignOut(Tensor self, Tensor out_, Tensor *result) {
@@ -680,9 +726,10 @@ const char *SignOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SignOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SignOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SignOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SiLU(Tensor self, Tensor *result) {
@@ -691,9 +738,10 @@ const char *SiLU(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SiLU(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SiLU(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SiLU(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -705,9 +753,10 @@ const char *SiLU_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SiLU_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return SiLU_(b.self, nullptr);
+  const Uses uses(b.self);
+  return SiLU_(used(b.self, "self"), nullptr);
 }
 
 const char *SiLUBackward(Tensor grad_output, Tensor self, Tensor *result) {
@@ -716,9 +765,11 @@ const char *SiLUBackward(Tensor grad_output, Tensor self, Tensor *result) {
 }
 
 const char *thunk_SiLUBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SiLUBackward(b.grad_output, b.self, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = SiLUBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -729,9 +780,11 @@ const char *SiLUBackwardGradInput(Tensor grad_output, Tensor self, Tensor grad_i
 }
 
 const char *thunk_SiLUBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return SiLUBackwardGradInput(b.grad_output, b.self, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return SiLUBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *SiLUOut(Tensor self, Tensor out_, Tensor *result) {
@@ -741,9 +794,10 @@ const char *SiLUOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SiLUOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SiLUOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SiLUOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Sin(Tensor self, Tensor *result) {
@@ -752,9 +806,10 @@ const char *Sin(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sin(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sin(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sin(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -766,9 +821,10 @@ const char *Sin_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sin_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Sin_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Sin_(used(b.self, "self"), nullptr);
 }
 
 const char *Sinc(Tensor self, Tensor *result) {
@@ -777,9 +833,10 @@ const char *Sinc(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sinc(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sinc(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sinc(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -791,9 +848,10 @@ const char *Sinc_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sinc_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Sinc_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Sinc_(used(b.self, "self"), nullptr);
 }
 
 const char *SincOut(Tensor self, Tensor out_, Tensor *result) {
@@ -803,9 +861,10 @@ const char *SincOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SincOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SincOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SincOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Sinh(Tensor self, Tensor *result) {
@@ -814,9 +873,10 @@ const char *Sinh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sinh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sinh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sinh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -828,9 +888,10 @@ const char *Sinh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sinh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Sinh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Sinh_(used(b.self, "self"), nullptr);
 }
 
 const char *SinhOut(Tensor self, Tensor out_, Tensor *result) {
@@ -840,9 +901,10 @@ const char *SinhOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SinhOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SinhOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SinhOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SinOut(Tensor self, Tensor out_, Tensor *result) {
@@ -852,9 +914,10 @@ const char *SinOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SinOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SinOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SinOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SizeOf(Tensor self, int64_t dim, int64_t *result) {
@@ -862,10 +925,11 @@ const char *SizeOf(Tensor self, int64_t dim, int64_t *result) {
 }
 
 const char *thunk_SizeOf(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = SizeOf(b.self, b.dim, &result)) return e;
+  if (auto *e = SizeOf(used(b.self, "self"), b.dim, &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -878,10 +942,11 @@ const char *SliceBackward(Tensor grad_output, const int64_t *input_sizes, int64_
 }
 
 const char *thunk_SliceBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t start; int64_t end; int64_t step; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t start; int64_t end; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SliceBackward(b.grad_output, b.input_sizes, b.input_sizes_len, b.dim, b.start,
-      b.end, b.step, &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = SliceBackward(used(b.grad_output, "grad_output"), b.input_sizes, b.input_sizes_len,
+      b.dim, b.start, b.end, b.step, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -897,10 +962,11 @@ const char *SliceBackwardOut(Tensor grad_output, const int64_t *input_sizes,
 }
 
 const char *thunk_SliceBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t start; int64_t end; int64_t step; Tensor out_; };
+  struct B { void *scope; Word grad_output; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t start; int64_t end; int64_t step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SliceBackwardOut(b.grad_output, b.input_sizes, b.input_sizes_len, b.dim, b.start, b.end,
-      b.step, b.out_, nullptr);
+  const Uses uses(b.grad_output, b.out_);
+  return SliceBackwardOut(used(b.grad_output, "grad_output"), b.input_sizes, b.input_sizes_len,
+      b.dim, b.start, b.end, b.step, used(b.out_, "out_"), nullptr);
 }
 
 const char *SliceCopy(Tensor self, int64_t dim, const int64_t *start, const int64_t *end,
@@ -911,9 +977,11 @@ const char *SliceCopy(Tensor self, int64_t dim, const int64_t *start, const int6
 }
 
 const char *thunk_SliceCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SliceCopy(b.self, b.dim, b.start, b.end, b.step, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SliceCopy(used(b.self, "self"), b.dim, b.start, b.end, b.step,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -927,9 +995,11 @@ const char *SliceCopyOut(Tensor self, int64_t dim, const int64_t *start, const i
 }
 
 const char *thunk_SliceCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SliceCopyOut(b.self, b.dim, b.start, b.end, b.step, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SliceCopyOut(used(b.self, "self"), b.dim, b.start, b.end, b.step, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SliceDim(Tensor self, int64_t dim, const int64_t *start, const int64_t *end,
@@ -940,9 +1010,11 @@ const char *SliceDim(Tensor self, int64_t dim, const int64_t *start, const int64
 }
 
 const char *thunk_SliceDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SliceDim(b.self, b.dim, b.start, b.end, b.step, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SliceDim(used(b.self, "self"), b.dim, b.start, b.end, b.step,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -955,10 +1027,11 @@ const char *SliceInverse(Tensor self, Tensor src, int64_t dim, const int64_t *st
 }
 
 const char *thunk_SliceInverse(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
+  struct B { void *scope; Word self; Word src; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SliceInverse(b.self, b.src, b.dim, b.start, b.end, b.step,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.src);
+  if (auto *e = SliceInverse(used(b.self, "self"), used(b.src, "src"), b.dim, b.start, b.end,
+      b.step, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -971,10 +1044,11 @@ const char *SliceScatter(Tensor self, Tensor src, int64_t dim, const int64_t *st
 }
 
 const char *thunk_SliceScatter(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
+  struct B { void *scope; Word self; Word src; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SliceScatter(b.self, b.src, b.dim, b.start, b.end, b.step,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.src);
+  if (auto *e = SliceScatter(used(b.self, "self"), used(b.src, "src"), b.dim, b.start, b.end,
+      b.step, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -985,9 +1059,11 @@ const char *SliceScatterOut(Tensor self, Tensor src, int64_t dim, const int64_t 
 }
 
 const char *thunk_SliceScatterOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor src; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; Tensor out_; };
+  struct B { void *scope; Word self; Word src; int64_t dim; const int64_t * start; const int64_t * end; int64_t step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SliceScatterOut(b.self, b.src, b.dim, b.start, b.end, b.step, b.out_, nullptr);
+  const Uses uses(b.self, b.src, b.out_);
+  return SliceScatterOut(used(b.self, "self"), used(b.src, "src"), b.dim, b.start, b.end, b.step,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Slogdet(Tensor self, Tensor *sign, Tensor *logabsdet) {
@@ -996,9 +1072,10 @@ const char *Slogdet(Tensor self, Tensor *sign, Tensor *logabsdet) {
 }
 
 const char *thunk_Slogdet(void *p) {
-  struct B { void *scope; Tensor self; OutTensor sign; OutTensor logabsdet; };
+  struct B { void *scope; Word self; OutTensor sign; OutTensor logabsdet; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Slogdet(b.self, &b.sign.handle, &b.logabsdet.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Slogdet(used(b.self, "self"), &b.sign.handle, &b.logabsdet.handle)) return e;
   describe(b.sign);
   describe(b.logabsdet);
   return nullptr;
@@ -1012,9 +1089,11 @@ const char *SlogdetOut(Tensor self, Tensor sign, Tensor logabsdet, Tensor *sign_
 }
 
 const char *thunk_SlogdetOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor sign; Tensor logabsdet; };
+  struct B { void *scope; Word self; Word sign; Word logabsdet; };
   auto &b = *static_cast<B *>(p);
-  return SlogdetOut(b.self, b.sign, b.logabsdet, nullptr, nullptr);
+  const Uses uses(b.self, b.sign, b.logabsdet);
+  return SlogdetOut(used(b.self, "self"), used(b.sign, "sign"), used(b.logabsdet, "logabsdet"),
+      nullptr, nullptr);
 }
 
 const char *_SlowConv2dBackwardGradInput(Tensor grad_output, Tensor self, Tensor weight,
@@ -1059,10 +1138,12 @@ const char *SlowConv3d(Tensor self, Tensor weight, const int64_t *kernel_size,
 }
 
 const char *thunk_SlowConv3d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SlowConv3d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = SlowConv3d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1074,10 +1155,12 @@ const char *SlowConv3dForward(Tensor self, Tensor weight, const int64_t *kernel_
 }
 
 const char *thunk_SlowConv3dForward(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SlowConv3dForward(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = SlowConv3dForward(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1089,10 +1172,12 @@ const char *SlowConv3dForwardOutput(Tensor self, Tensor weight, const int64_t *k
 }
 
 const char *thunk_SlowConv3dForwardOutput(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Tensor output; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Word output; };
   auto &b = *static_cast<B *>(p);
-  return SlowConv3dForwardOutput(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.output, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.output);
+  return SlowConv3dForwardOutput(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, used(b.output, "output"), nullptr);
 }
 
 const char *SlowConv3dOut(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1104,10 +1189,12 @@ const char *SlowConv3dOut(Tensor self, Tensor weight, const int64_t *kernel_size
 }
 
 const char *thunk_SlowConv3dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SlowConv3dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return SlowConv3dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *SlowConvDilated2d(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1118,11 +1205,12 @@ const char *SlowConvDilated2d(Tensor self, Tensor weight, const int64_t *kernel_
 }
 
 const char *thunk_SlowConvDilated2d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SlowConvDilated2d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = SlowConvDilated2d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1135,10 +1223,12 @@ const char *SlowConvDilated2dOut(Tensor self, Tensor weight, const int64_t *kern
 }
 
 const char *thunk_SlowConvDilated2dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SlowConvDilated2dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return SlowConvDilated2dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *SlowConvDilated3d(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1149,11 +1239,12 @@ const char *SlowConvDilated3d(Tensor self, Tensor weight, const int64_t *kernel_
 }
 
 const char *thunk_SlowConvDilated3d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SlowConvDilated3d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = SlowConvDilated3d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1166,10 +1257,12 @@ const char *SlowConvDilated3dOut(Tensor self, Tensor weight, const int64_t *kern
 }
 
 const char *thunk_SlowConvDilated3dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * dilation; int64_t dilation_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SlowConvDilated3dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.dilation, b.dilation_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return SlowConvDilated3dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.dilation, b.dilation_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *SlowConvTranspose2d(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1180,11 +1273,13 @@ const char *SlowConvTranspose2d(Tensor self, Tensor weight, const int64_t *kerne
 }
 
 const char *thunk_SlowConvTranspose2d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SlowConvTranspose2d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding, b.output_padding_len,
-      b.dilation, b.dilation_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = SlowConvTranspose2d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.output_padding, b.output_padding_len, b.dilation, b.dilation_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1198,11 +1293,13 @@ const char *SlowConvTranspose2dOut(Tensor self, Tensor weight, const int64_t *ke
 }
 
 const char *thunk_SlowConvTranspose2dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SlowConvTranspose2dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding, b.output_padding_len,
-      b.dilation, b.dilation_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return SlowConvTranspose2dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.output_padding, b.output_padding_len, b.dilation, b.dilation_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *SlowConvTranspose3d(Tensor self, Tensor weight, const int64_t *kernel_size,
@@ -1213,11 +1310,13 @@ const char *SlowConvTranspose3d(Tensor self, Tensor weight, const int64_t *kerne
 }
 
 const char *thunk_SlowConvTranspose3d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SlowConvTranspose3d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding, b.output_padding_len,
-      b.dilation, b.dilation_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = SlowConvTranspose3d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.output_padding, b.output_padding_len, b.dilation, b.dilation_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1231,11 +1330,13 @@ const char *SlowConvTranspose3dOut(Tensor self, Tensor weight, const int64_t *ke
 }
 
 const char *thunk_SlowConvTranspose3dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; const int64_t * output_padding; int64_t output_padding_len; const int64_t * dilation; int64_t dilation_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SlowConvTranspose3dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias,
-      b.stride, b.stride_len, b.padding, b.padding_len, b.output_padding, b.output_padding_len,
-      b.dilation, b.dilation_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return SlowConvTranspose3dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, b.output_padding, b.output_padding_len, b.dilation, b.dilation_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *SMM(Tensor self, Tensor mat2, Tensor *result) {
@@ -1243,9 +1344,10 @@ const char *SMM(Tensor self, Tensor mat2, Tensor *result) {
 }
 
 const char *thunk_SMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat2; OutTensor result; };
+  struct B { void *scope; Word self; Word mat2; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SMM(b.self, b.mat2, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat2);
+  if (auto *e = SMM(used(b.self, "self"), used(b.mat2, "mat2"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1257,9 +1359,11 @@ const char *SmoothL1Loss(Tensor self, Tensor target, int64_t reduction, double b
 }
 
 const char *thunk_SmoothL1Loss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; double beta; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; double beta; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SmoothL1Loss(b.self, b.target, b.reduction, b.beta, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = SmoothL1Loss(used(b.self, "self"), used(b.target, "target"), b.reduction, b.beta,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1270,10 +1374,11 @@ const char *SmoothL1LossBackward(Tensor grad_output, Tensor self, Tensor target,
 }
 
 const char *thunk_SmoothL1LossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; double beta; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; double beta; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SmoothL1LossBackward(b.grad_output, b.self, b.target, b.reduction, b.beta,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target);
+  if (auto *e = SmoothL1LossBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, b.beta, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1284,10 +1389,11 @@ const char *SmoothL1LossBackwardGradInput(Tensor grad_output, Tensor self, Tenso
 }
 
 const char *thunk_SmoothL1LossBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; double beta; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; double beta; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return SmoothL1LossBackwardGradInput(b.grad_output, b.self, b.target, b.reduction, b.beta,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.grad_input);
+  return SmoothL1LossBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, b.beta, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *SmoothL1LossOut(Tensor self, Tensor target, int64_t reduction, double beta,
@@ -1296,9 +1402,11 @@ const char *SmoothL1LossOut(Tensor self, Tensor target, int64_t reduction, doubl
 }
 
 const char *thunk_SmoothL1LossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; double beta; Tensor out_; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; double beta; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SmoothL1LossOut(b.self, b.target, b.reduction, b.beta, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.out_);
+  return SmoothL1LossOut(used(b.self, "self"), used(b.target, "target"), b.reduction, b.beta,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *_SobolEngineDraw(Tensor quasi, int64_t n, Tensor sobolstate, int64_t dimension,
@@ -1330,9 +1438,11 @@ const char *SoftMarginLoss(Tensor self, Tensor target, int64_t reduction, Tensor
 }
 
 const char *thunk_SoftMarginLoss(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SoftMarginLoss(b.self, b.target, b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.self, b.target);
+  if (auto *e = SoftMarginLoss(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1343,10 +1453,11 @@ const char *SoftMarginLossBackward(Tensor grad_output, Tensor self, Tensor targe
 }
 
 const char *thunk_SoftMarginLossBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SoftMarginLossBackward(b.grad_output, b.self, b.target, b.reduction,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self, b.target);
+  if (auto *e = SoftMarginLossBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1357,10 +1468,11 @@ const char *SoftMarginLossBackwardGradInput(Tensor grad_output, Tensor self, Ten
 }
 
 const char *thunk_SoftMarginLossBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Tensor target; int64_t reduction; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Word target; int64_t reduction; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return SoftMarginLossBackwardGradInput(b.grad_output, b.self, b.target, b.reduction,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.target, b.grad_input);
+  return SoftMarginLossBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      used(b.target, "target"), b.reduction, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *SoftMarginLossOut(Tensor self, Tensor target, int64_t reduction, Tensor out_,
@@ -1369,9 +1481,11 @@ const char *SoftMarginLossOut(Tensor self, Tensor target, int64_t reduction, Ten
 }
 
 const char *thunk_SoftMarginLossOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor target; int64_t reduction; Tensor out_; };
+  struct B { void *scope; Word self; Word target; int64_t reduction; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SoftMarginLossOut(b.self, b.target, b.reduction, b.out_, nullptr);
+  const Uses uses(b.self, b.target, b.out_);
+  return SoftMarginLossOut(used(b.self, "self"), used(b.target, "target"), b.reduction,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Softmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -1380,9 +1494,11 @@ const char *Softmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *
 }
 
 const char *thunk_Softmax(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Softmax(b.self, b.dim, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Softmax(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1410,9 +1526,11 @@ const char *SoftmaxOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tenso
 }
 
 const char *thunk_SoftmaxOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SoftmaxOut(b.self, b.dim, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SoftmaxOut(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *_SoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_, Tensor *result) {
@@ -1427,9 +1545,10 @@ const char *Softplus(Tensor self, Scalar beta, Scalar threshold, Tensor *result)
 }
 
 const char *thunk_Softplus(void *p) {
-  struct B { void *scope; Tensor self; Scalar beta; Scalar threshold; OutTensor result; };
+  struct B { void *scope; Word self; Scalar beta; Scalar threshold; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Softplus(b.self, b.beta, b.threshold, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Softplus(used(b.self, "self"), b.beta, b.threshold, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1440,10 +1559,11 @@ const char *SoftplusBackward(Tensor grad_output, Tensor self, Scalar beta, Scala
 }
 
 const char *thunk_SoftplusBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar beta; Scalar threshold; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Scalar beta; Scalar threshold; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SoftplusBackward(b.grad_output, b.self, b.beta, b.threshold,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = SoftplusBackward(used(b.grad_output, "grad_output"), used(b.self, "self"), b.beta,
+      b.threshold, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1454,10 +1574,11 @@ const char *SoftplusBackwardGradInput(Tensor grad_output, Tensor self, Scalar be
 }
 
 const char *thunk_SoftplusBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar beta; Scalar threshold; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Scalar beta; Scalar threshold; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return SoftplusBackwardGradInput(b.grad_output, b.self, b.beta, b.threshold, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return SoftplusBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.beta, b.threshold, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *SoftplusOut(Tensor self, Scalar beta, Scalar threshold, Tensor out_, Tensor *result) {
@@ -1467,9 +1588,10 @@ const char *SoftplusOut(Tensor self, Scalar beta, Scalar threshold, Tensor out_,
 }
 
 const char *thunk_SoftplusOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar beta; Scalar threshold; Tensor out_; };
+  struct B { void *scope; Word self; Scalar beta; Scalar threshold; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SoftplusOut(b.self, b.beta, b.threshold, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SoftplusOut(used(b.self, "self"), b.beta, b.threshold, used(b.out_, "out_"), nullptr);
 }
 
 const char *Softshrink(Tensor self, Scalar lambd, Tensor *result) {
@@ -1478,9 +1600,10 @@ const char *Softshrink(Tensor self, Scalar lambd, Tensor *result) {
 }
 
 const char *thunk_Softshrink(void *p) {
-  struct B { void *scope; Tensor self; Scalar lambd; OutTensor result; };
+  struct B { void *scope; Word self; Scalar lambd; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Softshrink(b.self, b.lambd, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Softshrink(used(b.self, "self"), b.lambd, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1490,9 +1613,11 @@ const char *SoftshrinkBackward(Tensor grad_output, Tensor self, Scalar lambd, Te
 }
 
 const char *thunk_SoftshrinkBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar lambd; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Scalar lambd; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SoftshrinkBackward(b.grad_output, b.self, b.lambd, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = SoftshrinkBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.lambd, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1503,9 +1628,11 @@ const char *SoftshrinkBackwardGradInput(Tensor grad_output, Tensor self, Scalar 
 }
 
 const char *thunk_SoftshrinkBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar lambd; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Scalar lambd; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return SoftshrinkBackwardGradInput(b.grad_output, b.self, b.lambd, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return SoftshrinkBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.lambd, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *SoftshrinkOut(Tensor self, Scalar lambd, Tensor out_, Tensor *result) {
@@ -1515,9 +1642,10 @@ const char *SoftshrinkOut(Tensor self, Scalar lambd, Tensor out_, Tensor *result
 }
 
 const char *thunk_SoftshrinkOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar lambd; Tensor out_; };
+  struct B { void *scope; Word self; Scalar lambd; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SoftshrinkOut(b.self, b.lambd, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SoftshrinkOut(used(b.self, "self"), b.lambd, used(b.out_, "out_"), nullptr);
 }
 
 const char *Sort(Tensor self, int64_t dim, bool descending, Tensor *values, Tensor *indices) {
@@ -1525,9 +1653,10 @@ const char *Sort(Tensor self, int64_t dim, bool descending, Tensor *values, Tens
 }
 
 const char *thunk_Sort(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t descending; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t descending; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sort(b.self, b.dim, b.descending != 0, &b.values.handle,
+  const Uses uses(b.self);
+  if (auto *e = Sort(used(b.self, "self"), b.dim, b.descending != 0, &b.values.handle,
       &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
@@ -1540,10 +1669,11 @@ const char *SortStable(Tensor self, const bool *stable, int64_t dim, bool descen
 }
 
 const char *thunk_SortStable(void *p) {
-  struct B { void *scope; Tensor self; const bool * stable; int64_t dim; int64_t descending; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; const bool * stable; int64_t dim; int64_t descending; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SortStable(b.self, b.stable, b.dim, b.descending != 0, &b.values.handle,
-      &b.indices.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SortStable(used(b.self, "self"), b.stable, b.dim, b.descending != 0,
+      &b.values.handle, &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
   return nullptr;
@@ -1555,9 +1685,11 @@ const char *SortValues(Tensor self, int64_t dim, bool descending, Tensor values,
 }
 
 const char *thunk_SortValues(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t descending; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t dim; int64_t descending; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return SortValues(b.self, b.dim, b.descending != 0, b.values, b.indices, nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return SortValues(used(b.self, "self"), b.dim, b.descending != 0, used(b.values, "values"),
+      used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *SortValuesStable(Tensor self, const bool *stable, int64_t dim, bool descending,
@@ -1566,10 +1698,11 @@ const char *SortValuesStable(Tensor self, const bool *stable, int64_t dim, bool 
 }
 
 const char *thunk_SortValuesStable(void *p) {
-  struct B { void *scope; Tensor self; const bool * stable; int64_t dim; int64_t descending; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; const bool * stable; int64_t dim; int64_t descending; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return SortValuesStable(b.self, b.stable, b.dim, b.descending != 0, b.values, b.indices, nullptr,
-      nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return SortValuesStable(used(b.self, "self"), b.stable, b.dim, b.descending != 0, used(b.values,
+      "values"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *_SparseAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
@@ -1611,11 +1744,13 @@ const char *SparseBSCTensor(Tensor ccol_indices, Tensor row_indices, Tensor valu
 }
 
 const char *thunk_SparseBSCTensor(void *p) {
-  struct B { void *scope; Tensor ccol_indices; Tensor row_indices; Tensor values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word ccol_indices; Word row_indices; Word values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseBSCTensor(b.ccol_indices, b.row_indices, b.values, b.size, b.size_len,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.ccol_indices, b.row_indices, b.values);
+  if (auto *e = SparseBSCTensor(used(b.ccol_indices, "ccol_indices"), used(b.row_indices,
+      "row_indices"), used(b.values, "values"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1630,11 +1765,13 @@ const char *SparseBSCTensorCcolRowValue(Tensor ccol_indices, Tensor row_indices,
 }
 
 const char *thunk_SparseBSCTensorCcolRowValue(void *p) {
-  struct B { void *scope; Tensor ccol_indices; Tensor row_indices; Tensor values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word ccol_indices; Word row_indices; Word values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseBSCTensorCcolRowValue(b.ccol_indices, b.row_indices, b.values,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.ccol_indices, b.row_indices, b.values);
+  if (auto *e = SparseBSCTensorCcolRowValue(used(b.ccol_indices, "ccol_indices"),
+      used(b.row_indices, "row_indices"), used(b.values, "values"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1658,11 +1795,13 @@ const char *SparseBSRTensor(Tensor crow_indices, Tensor col_indices, Tensor valu
 }
 
 const char *thunk_SparseBSRTensor(void *p) {
-  struct B { void *scope; Tensor crow_indices; Tensor col_indices; Tensor values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word crow_indices; Word col_indices; Word values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseBSRTensor(b.crow_indices, b.col_indices, b.values, b.size, b.size_len,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.crow_indices, b.col_indices, b.values);
+  if (auto *e = SparseBSRTensor(used(b.crow_indices, "crow_indices"), used(b.col_indices,
+      "col_indices"), used(b.values, "values"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1677,11 +1816,13 @@ const char *SparseBSRTensorCrowColValue(Tensor crow_indices, Tensor col_indices,
 }
 
 const char *thunk_SparseBSRTensorCrowColValue(void *p) {
-  struct B { void *scope; Tensor crow_indices; Tensor col_indices; Tensor values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word crow_indices; Word col_indices; Word values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseBSRTensorCrowColValue(b.crow_indices, b.col_indices, b.values,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.crow_indices, b.col_indices, b.values);
+  if (auto *e = SparseBSRTensorCrowColValue(used(b.crow_indices, "crow_indices"),
+      used(b.col_indices, "col_indices"), used(b.values, "values"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1702,11 +1843,13 @@ const char *SparseCompressedTensor(Tensor compressed_indices, Tensor plain_indic
 }
 
 const char *thunk_SparseCompressedTensor(void *p) {
-  struct B { void *scope; Tensor compressed_indices; Tensor plain_indices; Tensor values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word compressed_indices; Word plain_indices; Word values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCompressedTensor(b.compressed_indices, b.plain_indices, b.values, b.size,
-      b.size_len, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.compressed_indices, b.plain_indices, b.values);
+  if (auto *e = SparseCompressedTensor(used(b.compressed_indices, "compressed_indices"),
+      used(b.plain_indices, "plain_indices"), used(b.values, "values"), b.size, b.size_len,
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1719,11 +1862,13 @@ const char *SparseCompressedTensorCompPlainValue(Tensor compressed_indices, Tens
 }
 
 const char *thunk_SparseCompressedTensorCompPlainValue(void *p) {
-  struct B { void *scope; Tensor compressed_indices; Tensor plain_indices; Tensor values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word compressed_indices; Word plain_indices; Word values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCompressedTensorCompPlainValue(b.compressed_indices, b.plain_indices,
-      b.values, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.compressed_indices, b.plain_indices, b.values);
+  if (auto *e = SparseCompressedTensorCompPlainValue(used(b.compressed_indices,
+      "compressed_indices"), used(b.plain_indices, "plain_indices"), used(b.values, "values"),
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1758,11 +1903,12 @@ const char *SparseCOOTensor(Tensor indices, Tensor values, const int64_t *size, 
 }
 
 const char *thunk_SparseCOOTensor(void *p) {
-  struct B { void *scope; Tensor indices; Tensor values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; const bool * is_coalesced; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word indices; Word values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; const bool * is_coalesced; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCOOTensor(b.indices, b.values, b.size, b.size_len,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, b.is_coalesced, &b.result.handle)) return e;
+  const Uses uses(b.indices, b.values);
+  if (auto *e = SparseCOOTensor(used(b.indices, "indices"), used(b.values, "values"), b.size,
+      b.size_len, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
+      OptDevice(b.device_).get(), b.pin_memory, b.is_coalesced, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1777,11 +1923,12 @@ const char *SparseCOOTensorIndices(Tensor indices, Tensor values, const ScalarTy
 }
 
 const char *thunk_SparseCOOTensorIndices(void *p) {
-  struct B { void *scope; Tensor indices; Tensor values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; const bool * is_coalesced; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word indices; Word values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; const bool * is_coalesced; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCOOTensorIndices(b.indices, b.values, OptScalarType(b.dtype_).get(),
-      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory, b.is_coalesced,
-      &b.result.handle)) return e;
+  const Uses uses(b.indices, b.values);
+  if (auto *e = SparseCOOTensorIndices(used(b.indices, "indices"), used(b.values, "values"),
+      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
+      b.pin_memory, b.is_coalesced, &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1813,9 +1960,10 @@ const char *SparseCOOTensorSizeOut(const int64_t *size, int64_t size_len, Tensor
 }
 
 const char *thunk_SparseCOOTensorSizeOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SparseCOOTensorSizeOut(b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return SparseCOOTensorSizeOut(b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *_SparseCOOTensorUnsafe(Tensor indices, Tensor values, const int64_t *size,
@@ -1865,11 +2013,13 @@ const char *SparseCSCTensor(Tensor ccol_indices, Tensor row_indices, Tensor valu
 }
 
 const char *thunk_SparseCSCTensor(void *p) {
-  struct B { void *scope; Tensor ccol_indices; Tensor row_indices; Tensor values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word ccol_indices; Word row_indices; Word values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCSCTensor(b.ccol_indices, b.row_indices, b.values, b.size, b.size_len,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.ccol_indices, b.row_indices, b.values);
+  if (auto *e = SparseCSCTensor(used(b.ccol_indices, "ccol_indices"), used(b.row_indices,
+      "row_indices"), used(b.values, "values"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1884,11 +2034,13 @@ const char *SparseCSCTensorCcolRowValue(Tensor ccol_indices, Tensor row_indices,
 }
 
 const char *thunk_SparseCSCTensorCcolRowValue(void *p) {
-  struct B { void *scope; Tensor ccol_indices; Tensor row_indices; Tensor values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word ccol_indices; Word row_indices; Word values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCSCTensorCcolRowValue(b.ccol_indices, b.row_indices, b.values,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.ccol_indices, b.row_indices, b.values);
+  if (auto *e = SparseCSCTensorCcolRowValue(used(b.ccol_indices, "ccol_indices"),
+      used(b.row_indices, "row_indices"), used(b.values, "values"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1942,11 +2094,13 @@ const char *SparseCSRTensor(Tensor crow_indices, Tensor col_indices, Tensor valu
 }
 
 const char *thunk_SparseCSRTensor(void *p) {
-  struct B { void *scope; Tensor crow_indices; Tensor col_indices; Tensor values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word crow_indices; Word col_indices; Word values; const int64_t * size; int64_t size_len; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCSRTensor(b.crow_indices, b.col_indices, b.values, b.size, b.size_len,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.crow_indices, b.col_indices, b.values);
+  if (auto *e = SparseCSRTensor(used(b.crow_indices, "crow_indices"), used(b.col_indices,
+      "col_indices"), used(b.values, "values"), b.size, b.size_len, OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1961,11 +2115,13 @@ const char *SparseCSRTensorCrowColValue(Tensor crow_indices, Tensor col_indices,
 }
 
 const char *thunk_SparseCSRTensorCrowColValue(void *p) {
-  struct B { void *scope; Tensor crow_indices; Tensor col_indices; Tensor values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word crow_indices; Word col_indices; Word values; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseCSRTensorCrowColValue(b.crow_indices, b.col_indices, b.values,
-      OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(), OptDevice(b.device_).get(),
-      b.pin_memory, &b.result.handle)) return e;
+  const Uses uses(b.crow_indices, b.col_indices, b.values);
+  if (auto *e = SparseCSRTensorCrowColValue(used(b.crow_indices, "crow_indices"),
+      used(b.col_indices, "col_indices"), used(b.values, "values"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1984,10 +2140,11 @@ const char *SparseDim(Tensor self, int64_t *result) {
 }
 
 const char *thunk_SparseDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = SparseDim(b.self, &result)) return e;
+  if (auto *e = SparseDim(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -2027,9 +2184,10 @@ const char *SparseMask(Tensor self, Tensor mask, Tensor *result) {
 }
 
 const char *thunk_SparseMask(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; OutTensor result; };
+  struct B { void *scope; Word self; Word mask; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseMask(b.self, b.mask, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mask);
+  if (auto *e = SparseMask(used(b.self, "self"), used(b.mask, "mask"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2039,9 +2197,10 @@ const char *SparseMaskOut(Tensor self, Tensor mask, Tensor out_, Tensor *result)
 }
 
 const char *thunk_SparseMaskOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mask; Tensor out_; };
+  struct B { void *scope; Word self; Word mask; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SparseMaskOut(b.self, b.mask, b.out_, nullptr);
+  const Uses uses(b.self, b.mask, b.out_);
+  return SparseMaskOut(used(b.self, "self"), used(b.mask, "mask"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_SparseMaskProjection(Tensor self, Tensor mask, bool accumulate_matches,
@@ -2084,9 +2243,10 @@ const char *SparseResize(Tensor self, const int64_t *size, int64_t size_len, int
 }
 
 const char *thunk_SparseResize(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseResize(b.self, b.size, b.size_len, b.sparse_dim, b.dense_dim,
+  const Uses uses(b.self);
+  if (auto *e = SparseResize(used(b.self, "self"), b.size, b.size_len, b.sparse_dim, b.dense_dim,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2100,9 +2260,11 @@ const char *SparseResize_(Tensor self, const int64_t *size, int64_t size_len, in
 }
 
 const char *thunk_SparseResize_(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; };
   auto &b = *static_cast<B *>(p);
-  return SparseResize_(b.self, b.size, b.size_len, b.sparse_dim, b.dense_dim, nullptr);
+  const Uses uses(b.self);
+  return SparseResize_(used(b.self, "self"), b.size, b.size_len, b.sparse_dim, b.dense_dim,
+      nullptr);
 }
 
 const char *SparseResizeAndClear(Tensor self, const int64_t *size, int64_t size_len,
@@ -2113,10 +2275,11 @@ const char *SparseResizeAndClear(Tensor self, const int64_t *size, int64_t size_
 }
 
 const char *thunk_SparseResizeAndClear(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseResizeAndClear(b.self, b.size, b.size_len, b.sparse_dim, b.dense_dim,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SparseResizeAndClear(used(b.self, "self"), b.size, b.size_len, b.sparse_dim,
+      b.dense_dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2130,9 +2293,11 @@ const char *SparseResizeAndClear_(Tensor self, const int64_t *size, int64_t size
 }
 
 const char *thunk_SparseResizeAndClear_(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; };
   auto &b = *static_cast<B *>(p);
-  return SparseResizeAndClear_(b.self, b.size, b.size_len, b.sparse_dim, b.dense_dim, nullptr);
+  const Uses uses(b.self);
+  return SparseResizeAndClear_(used(b.self, "self"), b.size, b.size_len, b.sparse_dim, b.dense_dim,
+      nullptr);
 }
 
 const char *SparseResizeAndClearOut(Tensor self, const int64_t *size, int64_t size_len,
@@ -2144,10 +2309,11 @@ const char *SparseResizeAndClearOut(Tensor self, const int64_t *size, int64_t si
 }
 
 const char *thunk_SparseResizeAndClearOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SparseResizeAndClearOut(b.self, b.size, b.size_len, b.sparse_dim, b.dense_dim, b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return SparseResizeAndClearOut(used(b.self, "self"), b.size, b.size_len, b.sparse_dim,
+      b.dense_dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *SparseResizeOut(Tensor self, const int64_t *size, int64_t size_len, int64_t sparse_dim,
@@ -2158,9 +2324,11 @@ const char *SparseResizeOut(Tensor self, const int64_t *size, int64_t size_len, 
 }
 
 const char *thunk_SparseResizeOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; int64_t sparse_dim; int64_t dense_dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SparseResizeOut(b.self, b.size, b.size_len, b.sparse_dim, b.dense_dim, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SparseResizeOut(used(b.self, "self"), b.size, b.size_len, b.sparse_dim, b.dense_dim,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *SparseSampledAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
@@ -2169,10 +2337,11 @@ const char *SparseSampledAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar bet
 }
 
 const char *thunk_SparseSampledAddMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SparseSampledAddMM(b.self, b.mat1, b.mat2, b.beta, b.alpha,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat1, b.mat2);
+  if (auto *e = SparseSampledAddMM(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2,
+      "mat2"), b.beta, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2183,9 +2352,11 @@ const char *SparseSampledAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar 
 }
 
 const char *thunk_SparseSampledAddMMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SparseSampledAddMMOut(b.self, b.mat1, b.mat2, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.mat1, b.mat2, b.out_);
+  return SparseSampledAddMMOut(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"),
+      b.beta, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *_SparseSemiStructuredAddMM(Tensor input, Tensor mat1, Tensor mat1_meta, Tensor mat2,
@@ -2308,9 +2479,10 @@ const char *SpecialAiryAi(Tensor x, Tensor *result) {
 }
 
 const char *thunk_SpecialAiryAi(void *p) {
-  struct B { void *scope; Tensor x; OutTensor result; };
+  struct B { void *scope; Word x; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialAiryAi(b.x, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialAiryAi(used(b.x, "x"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2322,9 +2494,10 @@ const char *SpecialAiryAiOut(Tensor x, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialAiryAiOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor out_; };
+  struct B { void *scope; Word x; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialAiryAiOut(b.x, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialAiryAiOut(used(b.x, "x"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialBesselJ0(Tensor self, Tensor *result) {
@@ -2333,9 +2506,10 @@ const char *SpecialBesselJ0(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselJ0(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialBesselJ0(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialBesselJ0(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2347,9 +2521,10 @@ const char *SpecialBesselJ0Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselJ0Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialBesselJ0Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialBesselJ0Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialBesselJ1(Tensor self, Tensor *result) {
@@ -2358,9 +2533,10 @@ const char *SpecialBesselJ1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselJ1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialBesselJ1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialBesselJ1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2372,9 +2548,10 @@ const char *SpecialBesselJ1Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselJ1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialBesselJ1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialBesselJ1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialBesselY0(Tensor self, Tensor *result) {
@@ -2383,9 +2560,10 @@ const char *SpecialBesselY0(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselY0(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialBesselY0(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialBesselY0(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2397,9 +2575,10 @@ const char *SpecialBesselY0Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselY0Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialBesselY0Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialBesselY0Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialBesselY1(Tensor self, Tensor *result) {
@@ -2408,9 +2587,10 @@ const char *SpecialBesselY1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselY1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialBesselY1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialBesselY1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2422,9 +2602,10 @@ const char *SpecialBesselY1Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialBesselY1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialBesselY1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialBesselY1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialT(Tensor x, Tensor n, Tensor *result) {
@@ -2433,9 +2614,11 @@ const char *SpecialChebyshevPolynomialT(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialChebyshevPolynomialT(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialT(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialChebyshevPolynomialT(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2446,9 +2629,10 @@ const char *SpecialChebyshevPolynomialTNScalar(Tensor x, Scalar n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialTNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialTNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialChebyshevPolynomialTNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2461,9 +2645,10 @@ const char *SpecialChebyshevPolynomialTNScalarOut(Tensor x, Scalar n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialTNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialTNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialChebyshevPolynomialTNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialTOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -2474,9 +2659,11 @@ const char *SpecialChebyshevPolynomialTOut(Tensor x, Tensor n, Tensor out_, Tens
 }
 
 const char *thunk_SpecialChebyshevPolynomialTOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialTOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialChebyshevPolynomialTOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -2485,9 +2672,10 @@ const char *SpecialChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialTXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialTXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialChebyshevPolynomialTXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2500,9 +2688,10 @@ const char *SpecialChebyshevPolynomialTXScalarOut(Scalar x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialTXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialTXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialChebyshevPolynomialTXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialU(Tensor x, Tensor n, Tensor *result) {
@@ -2511,9 +2700,11 @@ const char *SpecialChebyshevPolynomialU(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialChebyshevPolynomialU(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialU(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialChebyshevPolynomialU(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2524,9 +2715,10 @@ const char *SpecialChebyshevPolynomialUNScalar(Tensor x, Scalar n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialUNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialUNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialChebyshevPolynomialUNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2539,9 +2731,10 @@ const char *SpecialChebyshevPolynomialUNScalarOut(Tensor x, Scalar n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialUNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialUNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialChebyshevPolynomialUNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialUOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -2552,9 +2745,11 @@ const char *SpecialChebyshevPolynomialUOut(Tensor x, Tensor n, Tensor out_, Tens
 }
 
 const char *thunk_SpecialChebyshevPolynomialUOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialUOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialChebyshevPolynomialUOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -2563,9 +2758,10 @@ const char *SpecialChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialUXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialUXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialChebyshevPolynomialUXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2578,9 +2774,10 @@ const char *SpecialChebyshevPolynomialUXScalarOut(Scalar x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialUXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialUXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialChebyshevPolynomialUXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialV(Tensor x, Tensor n, Tensor *result) {
@@ -2589,9 +2786,11 @@ const char *SpecialChebyshevPolynomialV(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialChebyshevPolynomialV(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialV(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialChebyshevPolynomialV(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2602,9 +2801,10 @@ const char *SpecialChebyshevPolynomialVNScalar(Tensor x, Scalar n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialVNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialVNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialChebyshevPolynomialVNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2617,9 +2817,10 @@ const char *SpecialChebyshevPolynomialVNScalarOut(Tensor x, Scalar n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialVNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialVNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialChebyshevPolynomialVNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialVOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -2630,9 +2831,11 @@ const char *SpecialChebyshevPolynomialVOut(Tensor x, Tensor n, Tensor out_, Tens
 }
 
 const char *thunk_SpecialChebyshevPolynomialVOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialVOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialChebyshevPolynomialVOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -2641,9 +2844,10 @@ const char *SpecialChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialVXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialVXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialChebyshevPolynomialVXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2656,9 +2860,10 @@ const char *SpecialChebyshevPolynomialVXScalarOut(Scalar x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialVXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialVXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialChebyshevPolynomialVXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialW(Tensor x, Tensor n, Tensor *result) {
@@ -2667,9 +2872,11 @@ const char *SpecialChebyshevPolynomialW(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialChebyshevPolynomialW(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialW(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialChebyshevPolynomialW(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2680,9 +2887,10 @@ const char *SpecialChebyshevPolynomialWNScalar(Tensor x, Scalar n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialWNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialWNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialChebyshevPolynomialWNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2695,9 +2903,10 @@ const char *SpecialChebyshevPolynomialWNScalarOut(Tensor x, Scalar n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialWNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialWNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialChebyshevPolynomialWNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialChebyshevPolynomialWOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -2708,9 +2917,11 @@ const char *SpecialChebyshevPolynomialWOut(Tensor x, Tensor n, Tensor out_, Tens
 }
 
 const char *thunk_SpecialChebyshevPolynomialWOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialWOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialChebyshevPolynomialWOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -2719,9 +2930,10 @@ const char *SpecialChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialChebyshevPolynomialWXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialChebyshevPolynomialWXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialChebyshevPolynomialWXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2734,9 +2946,10 @@ const char *SpecialChebyshevPolynomialWXScalarOut(Scalar x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialChebyshevPolynomialWXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialChebyshevPolynomialWXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialChebyshevPolynomialWXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialDigamma(Tensor self, Tensor *result) {
@@ -2744,9 +2957,10 @@ const char *SpecialDigamma(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialDigamma(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialDigamma(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialDigamma(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2757,9 +2971,10 @@ const char *SpecialDigammaOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialDigammaOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialDigammaOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialDigammaOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialEntr(Tensor self, Tensor *result) {
@@ -2768,9 +2983,10 @@ const char *SpecialEntr(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialEntr(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialEntr(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialEntr(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2782,9 +2998,10 @@ const char *SpecialEntrOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialEntrOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialEntrOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialEntrOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialErf(Tensor self, Tensor *result) {
@@ -2792,9 +3009,10 @@ const char *SpecialErf(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialErf(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialErf(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialErf(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2804,9 +3022,10 @@ const char *SpecialErfc(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialErfc(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialErfc(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialErfc(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2817,9 +3036,10 @@ const char *SpecialErfcOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialErfcOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialErfcOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialErfcOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialErfcx(Tensor self, Tensor *result) {
@@ -2828,9 +3048,10 @@ const char *SpecialErfcx(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialErfcx(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialErfcx(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialErfcx(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2842,9 +3063,10 @@ const char *SpecialErfcxOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialErfcxOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialErfcxOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialErfcxOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialErfinv(Tensor self, Tensor *result) {
@@ -2852,9 +3074,10 @@ const char *SpecialErfinv(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialErfinv(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialErfinv(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialErfinv(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2865,9 +3088,10 @@ const char *SpecialErfinvOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialErfinvOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialErfinvOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialErfinvOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialErfOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2876,9 +3100,10 @@ const char *SpecialErfOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialErfOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialErfOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialErfOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialExp2(Tensor self, Tensor *result) {
@@ -2886,9 +3111,10 @@ const char *SpecialExp2(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialExp2(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialExp2(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialExp2(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2899,9 +3125,10 @@ const char *SpecialExp2Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialExp2Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialExp2Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialExp2Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialExpit(Tensor self, Tensor *result) {
@@ -2909,9 +3136,10 @@ const char *SpecialExpit(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialExpit(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialExpit(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialExpit(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2922,9 +3150,10 @@ const char *SpecialExpitOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialExpitOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialExpitOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialExpitOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialExpm1(Tensor self, Tensor *result) {
@@ -2932,9 +3161,10 @@ const char *SpecialExpm1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialExpm1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialExpm1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialExpm1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2945,9 +3175,10 @@ const char *SpecialExpm1Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialExpm1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialExpm1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialExpm1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialGammaInc(Tensor self, Tensor other, Tensor *result) {
@@ -2956,9 +3187,11 @@ const char *SpecialGammaInc(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialGammaInc(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialGammaInc(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = SpecialGammaInc(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2969,9 +3202,11 @@ const char *SpecialGammaIncC(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialGammaIncC(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialGammaIncC(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = SpecialGammaIncC(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2982,9 +3217,11 @@ const char *SpecialGammaIncCOut(Tensor self, Tensor other, Tensor out_, Tensor *
 }
 
 const char *thunk_SpecialGammaIncCOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialGammaIncCOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SpecialGammaIncCOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialGammaIncOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2993,9 +3230,11 @@ const char *SpecialGammaIncOut(Tensor self, Tensor other, Tensor out_, Tensor *r
 }
 
 const char *thunk_SpecialGammaIncOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialGammaIncOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SpecialGammaIncOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialGammaLn(Tensor self, Tensor *result) {
@@ -3003,9 +3242,10 @@ const char *SpecialGammaLn(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialGammaLn(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialGammaLn(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialGammaLn(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3016,9 +3256,10 @@ const char *SpecialGammaLnOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialGammaLnOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialGammaLnOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialGammaLnOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialHermitePolynomialH(Tensor x, Tensor n, Tensor *result) {
@@ -3027,9 +3268,11 @@ const char *SpecialHermitePolynomialH(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialHermitePolynomialH(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialHermitePolynomialH(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialHermitePolynomialH(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3040,9 +3283,11 @@ const char *SpecialHermitePolynomialHe(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialHermitePolynomialHe(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialHermitePolynomialHe(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialHermitePolynomialHe(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3053,9 +3298,10 @@ const char *SpecialHermitePolynomialHeNScalar(Tensor x, Scalar n, Tensor *result
 }
 
 const char *thunk_SpecialHermitePolynomialHeNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialHermitePolynomialHeNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialHermitePolynomialHeNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3068,9 +3314,10 @@ const char *SpecialHermitePolynomialHeNScalarOut(Tensor x, Scalar n, Tensor out_
 }
 
 const char *thunk_SpecialHermitePolynomialHeNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialHermitePolynomialHeNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialHermitePolynomialHeNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialHermitePolynomialHeOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -3081,9 +3328,11 @@ const char *SpecialHermitePolynomialHeOut(Tensor x, Tensor n, Tensor out_, Tenso
 }
 
 const char *thunk_SpecialHermitePolynomialHeOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialHermitePolynomialHeOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialHermitePolynomialHeOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialHermitePolynomialHeXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -3092,9 +3341,10 @@ const char *SpecialHermitePolynomialHeXScalar(Scalar x, Tensor n, Tensor *result
 }
 
 const char *thunk_SpecialHermitePolynomialHeXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialHermitePolynomialHeXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialHermitePolynomialHeXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3107,9 +3357,10 @@ const char *SpecialHermitePolynomialHeXScalarOut(Scalar x, Tensor n, Tensor out_
 }
 
 const char *thunk_SpecialHermitePolynomialHeXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialHermitePolynomialHeXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialHermitePolynomialHeXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialHermitePolynomialHNScalar(Tensor x, Scalar n, Tensor *result) {
@@ -3118,9 +3369,10 @@ const char *SpecialHermitePolynomialHNScalar(Tensor x, Scalar n, Tensor *result)
 }
 
 const char *thunk_SpecialHermitePolynomialHNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialHermitePolynomialHNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialHermitePolynomialHNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3133,9 +3385,10 @@ const char *SpecialHermitePolynomialHNScalarOut(Tensor x, Scalar n, Tensor out_,
 }
 
 const char *thunk_SpecialHermitePolynomialHNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialHermitePolynomialHNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialHermitePolynomialHNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialHermitePolynomialHOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -3146,9 +3399,11 @@ const char *SpecialHermitePolynomialHOut(Tensor x, Tensor n, Tensor out_, Tensor
 }
 
 const char *thunk_SpecialHermitePolynomialHOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialHermitePolynomialHOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialHermitePolynomialHOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialHermitePolynomialHXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -3157,9 +3412,10 @@ const char *SpecialHermitePolynomialHXScalar(Scalar x, Tensor n, Tensor *result)
 }
 
 const char *thunk_SpecialHermitePolynomialHXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialHermitePolynomialHXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialHermitePolynomialHXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3172,9 +3428,10 @@ const char *SpecialHermitePolynomialHXScalarOut(Scalar x, Tensor n, Tensor out_,
 }
 
 const char *thunk_SpecialHermitePolynomialHXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialHermitePolynomialHXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialHermitePolynomialHXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialI0(Tensor self, Tensor *result) {
@@ -3182,9 +3439,10 @@ const char *SpecialI0(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialI0(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialI0(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialI0(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3195,9 +3453,10 @@ const char *SpecialI0E(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialI0E(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialI0E(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialI0E(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3209,9 +3468,10 @@ const char *SpecialI0EOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialI0EOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialI0EOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialI0EOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialI0Out(Tensor self, Tensor out_, Tensor *result) {
@@ -3220,9 +3480,10 @@ const char *SpecialI0Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialI0Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialI0Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialI0Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialI1(Tensor self, Tensor *result) {
@@ -3231,9 +3492,10 @@ const char *SpecialI1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialI1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialI1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialI1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3244,9 +3506,10 @@ const char *SpecialI1E(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialI1E(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialI1E(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialI1E(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3258,9 +3521,10 @@ const char *SpecialI1EOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialI1EOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialI1EOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialI1EOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialI1Out(Tensor self, Tensor out_, Tensor *result) {
@@ -3270,9 +3534,10 @@ const char *SpecialI1Out(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialI1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialI1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialI1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLaguerrePolynomialL(Tensor x, Tensor n, Tensor *result) {
@@ -3281,9 +3546,11 @@ const char *SpecialLaguerrePolynomialL(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialLaguerrePolynomialL(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLaguerrePolynomialL(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialLaguerrePolynomialL(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3294,9 +3561,10 @@ const char *SpecialLaguerrePolynomialLNScalar(Tensor x, Scalar n, Tensor *result
 }
 
 const char *thunk_SpecialLaguerrePolynomialLNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLaguerrePolynomialLNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialLaguerrePolynomialLNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3309,9 +3577,10 @@ const char *SpecialLaguerrePolynomialLNScalarOut(Tensor x, Scalar n, Tensor out_
 }
 
 const char *thunk_SpecialLaguerrePolynomialLNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLaguerrePolynomialLNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialLaguerrePolynomialLNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLaguerrePolynomialLOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -3322,9 +3591,11 @@ const char *SpecialLaguerrePolynomialLOut(Tensor x, Tensor n, Tensor out_, Tenso
 }
 
 const char *thunk_SpecialLaguerrePolynomialLOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLaguerrePolynomialLOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialLaguerrePolynomialLOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialLaguerrePolynomialLXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -3333,9 +3604,10 @@ const char *SpecialLaguerrePolynomialLXScalar(Scalar x, Tensor n, Tensor *result
 }
 
 const char *thunk_SpecialLaguerrePolynomialLXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLaguerrePolynomialLXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialLaguerrePolynomialLXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3348,9 +3620,10 @@ const char *SpecialLaguerrePolynomialLXScalarOut(Scalar x, Tensor n, Tensor out_
 }
 
 const char *thunk_SpecialLaguerrePolynomialLXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLaguerrePolynomialLXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialLaguerrePolynomialLXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLegendrePolynomialP(Tensor x, Tensor n, Tensor *result) {
@@ -3359,9 +3632,11 @@ const char *SpecialLegendrePolynomialP(Tensor x, Tensor n, Tensor *result) {
 }
 
 const char *thunk_SpecialLegendrePolynomialP(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLegendrePolynomialP(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialLegendrePolynomialP(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3372,9 +3647,10 @@ const char *SpecialLegendrePolynomialPNScalar(Tensor x, Scalar n, Tensor *result
 }
 
 const char *thunk_SpecialLegendrePolynomialPNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLegendrePolynomialPNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialLegendrePolynomialPNScalar(used(b.x, "x"), b.n, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3387,9 +3663,10 @@ const char *SpecialLegendrePolynomialPNScalarOut(Tensor x, Scalar n, Tensor out_
 }
 
 const char *thunk_SpecialLegendrePolynomialPNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLegendrePolynomialPNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialLegendrePolynomialPNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLegendrePolynomialPOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -3400,9 +3677,11 @@ const char *SpecialLegendrePolynomialPOut(Tensor x, Tensor n, Tensor out_, Tenso
 }
 
 const char *thunk_SpecialLegendrePolynomialPOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLegendrePolynomialPOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialLegendrePolynomialPOut(used(b.x, "x"), used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialLegendrePolynomialPXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -3411,9 +3690,10 @@ const char *SpecialLegendrePolynomialPXScalar(Scalar x, Tensor n, Tensor *result
 }
 
 const char *thunk_SpecialLegendrePolynomialPXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLegendrePolynomialPXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialLegendrePolynomialPXScalar(b.x, used(b.n, "n"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3426,9 +3706,10 @@ const char *SpecialLegendrePolynomialPXScalarOut(Scalar x, Tensor n, Tensor out_
 }
 
 const char *thunk_SpecialLegendrePolynomialPXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLegendrePolynomialPXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialLegendrePolynomialPXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLog1p(Tensor self, Tensor *result) {
@@ -3436,9 +3717,10 @@ const char *SpecialLog1p(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialLog1p(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLog1p(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialLog1p(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3449,9 +3731,10 @@ const char *SpecialLog1pOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialLog1pOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLog1pOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialLog1pOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLogit(Tensor self, const double *eps, Tensor *result) {
@@ -3459,9 +3742,10 @@ const char *SpecialLogit(Tensor self, const double *eps, Tensor *result) {
 }
 
 const char *thunk_SpecialLogit(void *p) {
-  struct B { void *scope; Tensor self; const double * eps; OutTensor result; };
+  struct B { void *scope; Word self; const double * eps; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLogit(b.self, b.eps, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialLogit(used(b.self, "self"), b.eps, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3472,9 +3756,10 @@ const char *SpecialLogitOut(Tensor self, const double *eps, Tensor out_, Tensor 
 }
 
 const char *thunk_SpecialLogitOut(void *p) {
-  struct B { void *scope; Tensor self; const double * eps; Tensor out_; };
+  struct B { void *scope; Word self; const double * eps; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLogitOut(b.self, b.eps, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialLogitOut(used(b.self, "self"), b.eps, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLogNDTR(Tensor self, Tensor *result) {
@@ -3483,9 +3768,10 @@ const char *SpecialLogNDTR(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialLogNDTR(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLogNDTR(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialLogNDTR(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3497,9 +3783,10 @@ const char *SpecialLogNDTROut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialLogNDTROut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLogNDTROut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialLogNDTROut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialLogSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -3508,9 +3795,10 @@ const char *SpecialLogSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_
 }
 
 const char *thunk_SpecialLogSoftmax(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLogSoftmax(b.self, b.dim, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = SpecialLogSoftmax(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3523,9 +3811,10 @@ const char *SpecialLogSumExp(Tensor self, const int64_t *dim, int64_t dim_len, b
 }
 
 const char *thunk_SpecialLogSumExp(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialLogSumExp(b.self, b.dim, b.dim_len, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = SpecialLogSumExp(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3538,9 +3827,11 @@ const char *SpecialLogSumExpOut(Tensor self, const int64_t *dim, int64_t dim_len
 }
 
 const char *thunk_SpecialLogSumExpOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialLogSumExpOut(b.self, b.dim, b.dim_len, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialLogSumExpOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SpecialModifiedBesselI0(Tensor self, Tensor *result) {
@@ -3549,9 +3840,10 @@ const char *SpecialModifiedBesselI0(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialModifiedBesselI0(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialModifiedBesselI0(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialModifiedBesselI0(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3563,9 +3855,10 @@ const char *SpecialModifiedBesselI0Out(Tensor self, Tensor out_, Tensor *result)
 }
 
 const char *thunk_SpecialModifiedBesselI0Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialModifiedBesselI0Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialModifiedBesselI0Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialModifiedBesselI1(Tensor self, Tensor *result) {
@@ -3574,9 +3867,10 @@ const char *SpecialModifiedBesselI1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialModifiedBesselI1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialModifiedBesselI1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialModifiedBesselI1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3588,9 +3882,10 @@ const char *SpecialModifiedBesselI1Out(Tensor self, Tensor out_, Tensor *result)
 }
 
 const char *thunk_SpecialModifiedBesselI1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialModifiedBesselI1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialModifiedBesselI1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialModifiedBesselK0(Tensor self, Tensor *result) {
@@ -3599,9 +3894,10 @@ const char *SpecialModifiedBesselK0(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialModifiedBesselK0(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialModifiedBesselK0(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialModifiedBesselK0(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3613,9 +3909,10 @@ const char *SpecialModifiedBesselK0Out(Tensor self, Tensor out_, Tensor *result)
 }
 
 const char *thunk_SpecialModifiedBesselK0Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialModifiedBesselK0Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialModifiedBesselK0Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialModifiedBesselK1(Tensor self, Tensor *result) {
@@ -3624,9 +3921,10 @@ const char *SpecialModifiedBesselK1(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialModifiedBesselK1(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialModifiedBesselK1(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialModifiedBesselK1(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3638,9 +3936,10 @@ const char *SpecialModifiedBesselK1Out(Tensor self, Tensor out_, Tensor *result)
 }
 
 const char *thunk_SpecialModifiedBesselK1Out(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialModifiedBesselK1Out(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialModifiedBesselK1Out(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialMultiGammaLn(Tensor self, int64_t p, Tensor *result) {
@@ -3648,9 +3947,10 @@ const char *SpecialMultiGammaLn(Tensor self, int64_t p, Tensor *result) {
 }
 
 const char *thunk_SpecialMultiGammaLn(void *p) {
-  struct B { void *scope; Tensor self; int64_t p; OutTensor result; };
+  struct B { void *scope; Word self; int64_t p; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialMultiGammaLn(b.self, b.p, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialMultiGammaLn(used(b.self, "self"), b.p, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3661,9 +3961,10 @@ const char *SpecialMultiGammaLnOut(Tensor self, int64_t p, Tensor out_, Tensor *
 }
 
 const char *thunk_SpecialMultiGammaLnOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t p; Tensor out_; };
+  struct B { void *scope; Word self; int64_t p; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialMultiGammaLnOut(b.self, b.p, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialMultiGammaLnOut(used(b.self, "self"), b.p, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialNDTR(Tensor self, Tensor *result) {
@@ -3671,9 +3972,10 @@ const char *SpecialNDTR(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialNDTR(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialNDTR(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialNDTR(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3684,9 +3986,10 @@ const char *SpecialNDTRI(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialNDTRI(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialNDTRI(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialNDTRI(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3698,9 +4001,10 @@ const char *SpecialNDTRIOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialNDTRIOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialNDTRIOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialNDTRIOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialNDTROut(Tensor self, Tensor out_, Tensor *result) {
@@ -3709,9 +4013,10 @@ const char *SpecialNDTROut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialNDTROut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialNDTROut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialNDTROut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialPolygamma(int64_t n, Tensor self, Tensor *result) {
@@ -3719,9 +4024,10 @@ const char *SpecialPolygamma(int64_t n, Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialPolygamma(void *p) {
-  struct B { void *scope; int64_t n; Tensor self; OutTensor result; };
+  struct B { void *scope; int64_t n; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialPolygamma(b.n, b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialPolygamma(b.n, used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3732,9 +4038,10 @@ const char *SpecialPolygammaOut(int64_t n, Tensor self, Tensor out_, Tensor *res
 }
 
 const char *thunk_SpecialPolygammaOut(void *p) {
-  struct B { void *scope; int64_t n; Tensor self; Tensor out_; };
+  struct B { void *scope; int64_t n; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialPolygammaOut(b.n, b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialPolygammaOut(b.n, used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialPsi(Tensor self, Tensor *result) {
@@ -3742,9 +4049,10 @@ const char *SpecialPsi(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialPsi(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialPsi(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialPsi(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3755,9 +4063,10 @@ const char *SpecialPsiOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialPsiOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialPsiOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialPsiOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialRound(Tensor self, int64_t decimals, Tensor *result) {
@@ -3765,9 +4074,10 @@ const char *SpecialRound(Tensor self, int64_t decimals, Tensor *result) {
 }
 
 const char *thunk_SpecialRound(void *p) {
-  struct B { void *scope; Tensor self; int64_t decimals; OutTensor result; };
+  struct B { void *scope; Word self; int64_t decimals; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialRound(b.self, b.decimals, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialRound(used(b.self, "self"), b.decimals, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3778,9 +4088,10 @@ const char *SpecialRoundOut(Tensor self, int64_t decimals, Tensor out_, Tensor *
 }
 
 const char *thunk_SpecialRoundOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t decimals; Tensor out_; };
+  struct B { void *scope; Word self; int64_t decimals; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialRoundOut(b.self, b.decimals, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialRoundOut(used(b.self, "self"), b.decimals, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialScaledModifiedBesselK0(Tensor x, Tensor *result) {
@@ -3789,9 +4100,10 @@ const char *SpecialScaledModifiedBesselK0(Tensor x, Tensor *result) {
 }
 
 const char *thunk_SpecialScaledModifiedBesselK0(void *p) {
-  struct B { void *scope; Tensor x; OutTensor result; };
+  struct B { void *scope; Word x; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialScaledModifiedBesselK0(b.x, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialScaledModifiedBesselK0(used(b.x, "x"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3803,9 +4115,10 @@ const char *SpecialScaledModifiedBesselK0Out(Tensor x, Tensor out_, Tensor *resu
 }
 
 const char *thunk_SpecialScaledModifiedBesselK0Out(void *p) {
-  struct B { void *scope; Tensor x; Tensor out_; };
+  struct B { void *scope; Word x; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialScaledModifiedBesselK0Out(b.x, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialScaledModifiedBesselK0Out(used(b.x, "x"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialScaledModifiedBesselK1(Tensor x, Tensor *result) {
@@ -3814,9 +4127,10 @@ const char *SpecialScaledModifiedBesselK1(Tensor x, Tensor *result) {
 }
 
 const char *thunk_SpecialScaledModifiedBesselK1(void *p) {
-  struct B { void *scope; Tensor x; OutTensor result; };
+  struct B { void *scope; Word x; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialScaledModifiedBesselK1(b.x, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialScaledModifiedBesselK1(used(b.x, "x"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3828,9 +4142,10 @@ const char *SpecialScaledModifiedBesselK1Out(Tensor x, Tensor out_, Tensor *resu
 }
 
 const char *thunk_SpecialScaledModifiedBesselK1Out(void *p) {
-  struct B { void *scope; Tensor x; Tensor out_; };
+  struct B { void *scope; Word x; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialScaledModifiedBesselK1Out(b.x, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialScaledModifiedBesselK1Out(used(b.x, "x"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialT(Tensor x, Tensor n, Tensor *result) {
@@ -3839,9 +4154,11 @@ const char *SpecialShiftedChebyshevPolynomialT(Tensor x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialT(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialT(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialT(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3852,9 +4169,11 @@ const char *SpecialShiftedChebyshevPolynomialTNScalar(Tensor x, Scalar n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialTNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialTNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialShiftedChebyshevPolynomialTNScalar(used(b.x, "x"), b.n,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3868,9 +4187,11 @@ const char *SpecialShiftedChebyshevPolynomialTNScalarOut(Tensor x, Scalar n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialTNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialTNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialShiftedChebyshevPolynomialTNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialTOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -3881,9 +4202,11 @@ const char *SpecialShiftedChebyshevPolynomialTOut(Tensor x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialTOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialTOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialTOut(used(b.x, "x"), used(b.n, "n"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -3892,9 +4215,11 @@ const char *SpecialShiftedChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialTXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialTXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialTXScalar(b.x, used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3908,9 +4233,11 @@ const char *SpecialShiftedChebyshevPolynomialTXScalarOut(Scalar x, Tensor n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialTXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialTXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialTXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialU(Tensor x, Tensor n, Tensor *result) {
@@ -3919,9 +4246,11 @@ const char *SpecialShiftedChebyshevPolynomialU(Tensor x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialU(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialU(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialU(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3932,9 +4261,11 @@ const char *SpecialShiftedChebyshevPolynomialUNScalar(Tensor x, Scalar n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialUNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialUNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialShiftedChebyshevPolynomialUNScalar(used(b.x, "x"), b.n,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3948,9 +4279,11 @@ const char *SpecialShiftedChebyshevPolynomialUNScalarOut(Tensor x, Scalar n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialUNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialUNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialShiftedChebyshevPolynomialUNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialUOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -3961,9 +4294,11 @@ const char *SpecialShiftedChebyshevPolynomialUOut(Tensor x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialUOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialUOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialUOut(used(b.x, "x"), used(b.n, "n"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -3972,9 +4307,11 @@ const char *SpecialShiftedChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialUXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialUXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialUXScalar(b.x, used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3988,9 +4325,11 @@ const char *SpecialShiftedChebyshevPolynomialUXScalarOut(Scalar x, Tensor n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialUXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialUXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialUXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialV(Tensor x, Tensor n, Tensor *result) {
@@ -3999,9 +4338,11 @@ const char *SpecialShiftedChebyshevPolynomialV(Tensor x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialV(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialV(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialV(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4012,9 +4353,11 @@ const char *SpecialShiftedChebyshevPolynomialVNScalar(Tensor x, Scalar n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialVNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialVNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialShiftedChebyshevPolynomialVNScalar(used(b.x, "x"), b.n,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4028,9 +4371,11 @@ const char *SpecialShiftedChebyshevPolynomialVNScalarOut(Tensor x, Scalar n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialVNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialVNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialShiftedChebyshevPolynomialVNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialVOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -4041,9 +4386,11 @@ const char *SpecialShiftedChebyshevPolynomialVOut(Tensor x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialVOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialVOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialVOut(used(b.x, "x"), used(b.n, "n"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -4052,9 +4399,11 @@ const char *SpecialShiftedChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialVXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialVXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialVXScalar(b.x, used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4068,9 +4417,11 @@ const char *SpecialShiftedChebyshevPolynomialVXScalarOut(Scalar x, Tensor n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialVXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialVXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialVXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialW(Tensor x, Tensor n, Tensor *result) {
@@ -4079,9 +4430,11 @@ const char *SpecialShiftedChebyshevPolynomialW(Tensor x, Tensor n, Tensor *resul
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialW(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; OutTensor result; };
+  struct B { void *scope; Word x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialW(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x, b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialW(used(b.x, "x"), used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4092,9 +4445,11 @@ const char *SpecialShiftedChebyshevPolynomialWNScalar(Tensor x, Scalar n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialWNScalar(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; OutTensor result; };
+  struct B { void *scope; Word x; Scalar n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialWNScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialShiftedChebyshevPolynomialWNScalar(used(b.x, "x"), b.n,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4108,9 +4463,11 @@ const char *SpecialShiftedChebyshevPolynomialWNScalarOut(Tensor x, Scalar n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialWNScalarOut(void *p) {
-  struct B { void *scope; Tensor x; Scalar n; Tensor out_; };
+  struct B { void *scope; Word x; Scalar n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialWNScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialShiftedChebyshevPolynomialWNScalarOut(used(b.x, "x"), b.n, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialWOut(Tensor x, Tensor n, Tensor out_, Tensor *result) {
@@ -4121,9 +4478,11 @@ const char *SpecialShiftedChebyshevPolynomialWOut(Tensor x, Tensor n, Tensor out
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialWOut(void *p) {
-  struct B { void *scope; Tensor x; Tensor n; Tensor out_; };
+  struct B { void *scope; Word x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialWOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.x, b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialWOut(used(b.x, "x"), used(b.n, "n"), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SpecialShiftedChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor *result) {
@@ -4132,9 +4491,11 @@ const char *SpecialShiftedChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialWXScalar(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; OutTensor result; };
+  struct B { void *scope; Scalar x; Word n; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialShiftedChebyshevPolynomialWXScalar(b.x, b.n, &b.result.handle)) return e;
+  const Uses uses(b.n);
+  if (auto *e = SpecialShiftedChebyshevPolynomialWXScalar(b.x, used(b.n, "n"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4148,9 +4509,11 @@ const char *SpecialShiftedChebyshevPolynomialWXScalarOut(Scalar x, Tensor n, Ten
 }
 
 const char *thunk_SpecialShiftedChebyshevPolynomialWXScalarOut(void *p) {
-  struct B { void *scope; Scalar x; Tensor n; Tensor out_; };
+  struct B { void *scope; Scalar x; Word n; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialShiftedChebyshevPolynomialWXScalarOut(b.x, b.n, b.out_, nullptr);
+  const Uses uses(b.n, b.out_);
+  return SpecialShiftedChebyshevPolynomialWXScalarOut(b.x, used(b.n, "n"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialSinc(Tensor self, Tensor *result) {
@@ -4158,9 +4521,10 @@ const char *SpecialSinc(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SpecialSinc(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialSinc(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialSinc(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4171,9 +4535,10 @@ const char *SpecialSincOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialSincOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialSincOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialSincOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result) {
@@ -4182,9 +4547,10 @@ const char *SpecialSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_, T
 }
 
 const char *thunk_SpecialSoftmax(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialSoftmax(b.self, b.dim, OptScalarType(b.dtype_).get(),
+  const Uses uses(b.self);
+  if (auto *e = SpecialSoftmax(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4196,9 +4562,10 @@ const char *SpecialSphericalBesselJ0(Tensor x, Tensor *result) {
 }
 
 const char *thunk_SpecialSphericalBesselJ0(void *p) {
-  struct B { void *scope; Tensor x; OutTensor result; };
+  struct B { void *scope; Word x; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialSphericalBesselJ0(b.x, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = SpecialSphericalBesselJ0(used(b.x, "x"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4210,9 +4577,10 @@ const char *SpecialSphericalBesselJ0Out(Tensor x, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SpecialSphericalBesselJ0Out(void *p) {
-  struct B { void *scope; Tensor x; Tensor out_; };
+  struct B { void *scope; Word x; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialSphericalBesselJ0Out(b.x, b.out_, nullptr);
+  const Uses uses(b.x, b.out_);
+  return SpecialSphericalBesselJ0Out(used(b.x, "x"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialXlog1py(Tensor self, Tensor other, Tensor *result) {
@@ -4221,9 +4589,11 @@ const char *SpecialXlog1py(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialXlog1py(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialXlog1py(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = SpecialXlog1py(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4234,9 +4604,11 @@ const char *SpecialXlog1pyOtherScalar(Tensor self, Scalar other, Tensor *result)
 }
 
 const char *thunk_SpecialXlog1pyOtherScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialXlog1pyOtherScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialXlog1pyOtherScalar(used(b.self, "self"), b.other,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4249,9 +4621,10 @@ const char *SpecialXlog1pyOtherScalarOut(Tensor self, Scalar other, Tensor out_,
 }
 
 const char *thunk_SpecialXlog1pyOtherScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialXlog1pyOtherScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialXlog1pyOtherScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialXlog1pyOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4259,9 +4632,11 @@ const char *SpecialXlog1pyOut(Tensor self, Tensor other, Tensor out_, Tensor *re
 }
 
 const char *thunk_SpecialXlog1pyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialXlog1pyOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SpecialXlog1pyOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialXlog1pySelfScalar(Scalar self, Tensor other, Tensor *result) {
@@ -4270,9 +4645,11 @@ const char *SpecialXlog1pySelfScalar(Scalar self, Tensor other, Tensor *result) 
 }
 
 const char *thunk_SpecialXlog1pySelfScalar(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialXlog1pySelfScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = SpecialXlog1pySelfScalar(b.self, used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4285,9 +4662,10 @@ const char *SpecialXlog1pySelfScalarOut(Scalar self, Tensor other, Tensor out_, 
 }
 
 const char *thunk_SpecialXlog1pySelfScalarOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialXlog1pySelfScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return SpecialXlog1pySelfScalarOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialXlogy(Tensor self, Tensor other, Tensor *result) {
@@ -4296,9 +4674,11 @@ const char *SpecialXlogy(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialXlogy(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialXlogy(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = SpecialXlogy(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4309,9 +4689,10 @@ const char *SpecialXlogyOtherScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_SpecialXlogyOtherScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialXlogyOtherScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialXlogyOtherScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4322,9 +4703,10 @@ const char *SpecialXlogyOtherScalarOut(Tensor self, Scalar other, Tensor out_, T
 }
 
 const char *thunk_SpecialXlogyOtherScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialXlogyOtherScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialXlogyOtherScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialXlogyOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4333,9 +4715,11 @@ const char *SpecialXlogyOut(Tensor self, Tensor other, Tensor out_, Tensor *resu
 }
 
 const char *thunk_SpecialXlogyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialXlogyOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SpecialXlogyOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialXlogySelfScalar(Scalar self, Tensor other, Tensor *result) {
@@ -4344,9 +4728,10 @@ const char *SpecialXlogySelfScalar(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialXlogySelfScalar(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialXlogySelfScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = SpecialXlogySelfScalar(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4357,9 +4742,10 @@ const char *SpecialXlogySelfScalarOut(Scalar self, Tensor other, Tensor out_, Te
 }
 
 const char *thunk_SpecialXlogySelfScalarOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialXlogySelfScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return SpecialXlogySelfScalarOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialZeta(Tensor self, Tensor other, Tensor *result) {
@@ -4368,9 +4754,11 @@ const char *SpecialZeta(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialZeta(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialZeta(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = SpecialZeta(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4381,9 +4769,10 @@ const char *SpecialZetaOtherScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_SpecialZetaOtherScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialZetaOtherScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SpecialZetaOtherScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4396,9 +4785,10 @@ const char *SpecialZetaOtherScalarOut(Tensor self, Scalar other, Tensor out_, Te
 }
 
 const char *thunk_SpecialZetaOtherScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialZetaOtherScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SpecialZetaOtherScalarOut(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *SpecialZetaOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4406,9 +4796,11 @@ const char *SpecialZetaOut(Tensor self, Tensor other, Tensor out_, Tensor *resul
 }
 
 const char *thunk_SpecialZetaOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialZetaOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SpecialZetaOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SpecialZetaSelfScalar(Scalar self, Tensor other, Tensor *result) {
@@ -4417,9 +4809,10 @@ const char *SpecialZetaSelfScalar(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_SpecialZetaSelfScalar(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SpecialZetaSelfScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = SpecialZetaSelfScalar(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4432,9 +4825,10 @@ const char *SpecialZetaSelfScalarOut(Scalar self, Tensor other, Tensor out_, Ten
 }
 
 const char *thunk_SpecialZetaSelfScalarOut(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SpecialZetaSelfScalarOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return SpecialZetaSelfScalarOut(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Split(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
@@ -4445,11 +4839,12 @@ const char *Split(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
 }
 
 const char *thunk_Split(void *p) {
-  struct B { void *scope; Tensor self; int64_t split_size; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t split_size; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Split(b.self, b.split_size, b.dim, &result, &result_len)) return e;
+  if (auto *e = Split(used(b.self, "self"), b.split_size, b.dim, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4461,11 +4856,13 @@ const char *SplitCopy(Tensor self, int64_t split_size, int64_t dim, Tensor **res
 }
 
 const char *thunk_SplitCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t split_size; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t split_size; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = SplitCopy(b.self, b.split_size, b.dim, &result, &result_len)) return e;
+  if (auto *e = SplitCopy(used(b.self, "self"), b.split_size, b.dim, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4478,9 +4875,11 @@ const char *SplitCopyOut(Tensor self, int64_t split_size, int64_t dim, const Ten
 }
 
 const char *thunk_SplitCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t split_size; int64_t dim; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; Word self; int64_t split_size; int64_t dim; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return SplitCopyOut(b.self, b.split_size, b.dim, b.out_, b.out__len);
+  const Uses uses(b.self);
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return SplitCopyOut(used(b.self, "self"), b.split_size, b.dim, out_.data(), out_.size());
 }
 
 const char *SplitSizes(Tensor self, const int64_t *split_size, int64_t split_size_len, int64_t dim,
@@ -4490,11 +4889,12 @@ const char *SplitSizes(Tensor self, const int64_t *split_size, int64_t split_siz
 }
 
 const char *thunk_SplitSizes(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * split_size; int64_t split_size_len; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * split_size; int64_t split_size_len; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = SplitSizes(b.self, b.split_size, b.split_size_len, b.dim, &result,
+  if (auto *e = SplitSizes(used(b.self, "self"), b.split_size, b.split_size_len, b.dim, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -4509,12 +4909,13 @@ const char *SplitWithSizes(Tensor self, const int64_t *split_sizes, int64_t spli
 }
 
 const char *thunk_SplitWithSizes(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = SplitWithSizes(b.self, b.split_sizes, b.split_sizes_len, b.dim, &result,
-      &result_len)) return e;
+  if (auto *e = SplitWithSizes(used(b.self, "self"), b.split_sizes, b.split_sizes_len, b.dim,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4527,12 +4928,13 @@ const char *SplitWithSizesCopy(Tensor self, const int64_t *split_sizes, int64_t 
 }
 
 const char *thunk_SplitWithSizesCopy(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = SplitWithSizesCopy(b.self, b.split_sizes, b.split_sizes_len, b.dim, &result,
-      &result_len)) return e;
+  if (auto *e = SplitWithSizesCopy(used(b.self, "self"), b.split_sizes, b.split_sizes_len, b.dim,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4545,9 +4947,12 @@ const char *SplitWithSizesCopyOut(Tensor self, const int64_t *split_sizes, int64
 }
 
 const char *thunk_SplitWithSizesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; Word self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return SplitWithSizesCopyOut(b.self, b.split_sizes, b.split_sizes_len, b.dim, b.out_, b.out__len);
+  const Uses uses(b.self);
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return SplitWithSizesCopyOut(used(b.self, "self"), b.split_sizes, b.split_sizes_len, b.dim,
+      out_.data(), out_.size());
 }
 
 const char *_SPSolve(Tensor A, Tensor B, bool left, Tensor *result) {
@@ -4561,9 +4966,10 @@ const char *Sqrt(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sqrt(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sqrt(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sqrt(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4575,9 +4981,10 @@ const char *Sqrt_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Sqrt_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Sqrt_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Sqrt_(used(b.self, "self"), nullptr);
 }
 
 const char *SqrtOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4587,9 +4994,10 @@ const char *SqrtOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SqrtOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SqrtOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SqrtOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Square(Tensor self, Tensor *result) {
@@ -4597,9 +5005,10 @@ const char *Square(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Square(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Square(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Square(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4609,9 +5018,10 @@ const char *Square_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Square_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Square_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Square_(used(b.self, "self"), nullptr);
 }
 
 const char *SquareOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4620,9 +5030,10 @@ const char *SquareOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SquareOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SquareOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SquareOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Squeeze(Tensor self, Tensor *result) {
@@ -4631,9 +5042,10 @@ const char *Squeeze(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Squeeze(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Squeeze(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Squeeze(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4645,9 +5057,10 @@ const char *Squeeze_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Squeeze_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Squeeze_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Squeeze_(used(b.self, "self"), nullptr);
 }
 
 const char *SqueezeCopy(Tensor self, Tensor *result) {
@@ -4656,9 +5069,10 @@ const char *SqueezeCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_SqueezeCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SqueezeCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SqueezeCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4669,9 +5083,10 @@ const char *SqueezeCopyDim(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_SqueezeCopyDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SqueezeCopyDim(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SqueezeCopyDim(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4683,9 +5098,10 @@ const char *SqueezeCopyDimOut(Tensor self, int64_t dim, Tensor out_, Tensor *res
 }
 
 const char *thunk_SqueezeCopyDimOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SqueezeCopyDimOut(b.self, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SqueezeCopyDimOut(used(b.self, "self"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *SqueezeCopyDims(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
@@ -4694,9 +5110,10 @@ const char *SqueezeCopyDims(Tensor self, const int64_t *dim, int64_t dim_len, Te
 }
 
 const char *thunk_SqueezeCopyDims(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SqueezeCopyDims(b.self, b.dim, b.dim_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SqueezeCopyDims(used(b.self, "self"), b.dim, b.dim_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4710,9 +5127,10 @@ const char *SqueezeCopyDimsOut(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_SqueezeCopyDimsOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SqueezeCopyDimsOut(b.self, b.dim, b.dim_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SqueezeCopyDimsOut(used(b.self, "self"), b.dim, b.dim_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *SqueezeCopyOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4722,9 +5140,10 @@ const char *SqueezeCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_SqueezeCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SqueezeCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SqueezeCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *SqueezeDim(Tensor self, int64_t dim, Tensor *result) {
@@ -4734,9 +5153,10 @@ const char *SqueezeDim(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_SqueezeDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SqueezeDim(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SqueezeDim(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4748,9 +5168,10 @@ const char *SqueezeDim_(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_SqueezeDim_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; };
+  struct B { void *scope; Word self; int64_t dim; };
   auto &b = *static_cast<B *>(p);
-  return SqueezeDim_(b.self, b.dim, nullptr);
+  const Uses uses(b.self);
+  return SqueezeDim_(used(b.self, "self"), b.dim, nullptr);
 }
 
 const char *SqueezeDims(Tensor self, const int64_t *dim, int64_t dim_len, Tensor *result) {
@@ -4760,9 +5181,10 @@ const char *SqueezeDims(Tensor self, const int64_t *dim, int64_t dim_len, Tensor
 }
 
 const char *thunk_SqueezeDims(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SqueezeDims(b.self, b.dim, b.dim_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SqueezeDims(used(b.self, "self"), b.dim, b.dim_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4774,9 +5196,10 @@ const char *SqueezeDims_(Tensor self, const int64_t *dim, int64_t dim_len, Tenso
 }
 
 const char *thunk_SqueezeDims_(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; };
   auto &b = *static_cast<B *>(p);
-  return SqueezeDims_(b.self, b.dim, b.dim_len, nullptr);
+  const Uses uses(b.self);
+  return SqueezeDims_(used(b.self, "self"), b.dim, b.dim_len, nullptr);
 }
 
 }  // extern "C"

@@ -208,9 +208,11 @@ const char *SspAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar 
 }
 
 const char *thunk_SspAddMM(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SspAddMM(b.self, b.mat1, b.mat2, b.beta, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.mat1, b.mat2);
+  if (auto *e = SspAddMM(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"), b.beta,
+      b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -221,9 +223,11 @@ const char *SspAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scal
 }
 
 const char *thunk_SspAddMMOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor mat1; Tensor mat2; Scalar beta; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SspAddMMOut(b.self, b.mat1, b.mat2, b.beta, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.mat1, b.mat2, b.out_);
+  return SspAddMMOut(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"), b.beta,
+      b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *Stack(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor *result) {
@@ -232,9 +236,10 @@ const char *Stack(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tenso
 }
 
 const char *thunk_Stack(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Stack(b.tensors, b.tensors_len, b.dim, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = Stack(tensors.data(), tensors.size(), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -252,9 +257,11 @@ const char *StackOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Te
 }
 
 const char *thunk_StackOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; int64_t dim; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return StackOut(b.tensors, b.tensors_len, b.dim, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return StackOut(tensors.data(), tensors.size(), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *_StackOut(const Tensor *tensors, int64_t tensors_len, int64_t dim, Tensor out_,
@@ -289,9 +296,10 @@ const char *Std(Tensor self, bool unbiased, Tensor *result) {
 }
 
 const char *thunk_Std(void *p) {
-  struct B { void *scope; Tensor self; int64_t unbiased; OutTensor result; };
+  struct B { void *scope; Word self; int64_t unbiased; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Std(b.self, b.unbiased != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Std(used(b.self, "self"), b.unbiased != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -304,9 +312,10 @@ const char *StdCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_StdCorrection(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = StdCorrection(b.self, b.dim, b.dim_len,
+  const Uses uses(b.self);
+  if (auto *e = StdCorrection(used(b.self, "self"), b.dim, b.dim_len,
       b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
@@ -321,10 +330,12 @@ const char *StdCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_StdCorrectionOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return StdCorrectionOut(b.self, b.dim, b.dim_len,
-      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return StdCorrectionOut(used(b.self, "self"), b.dim, b.dim_len,
+      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *StdDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased, bool keepdim,
@@ -334,9 +345,10 @@ const char *StdDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbias
 }
 
 const char *thunk_StdDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = StdDim(b.self, b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = StdDim(used(b.self, "self"), b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -348,9 +360,11 @@ const char *StdMean(Tensor self, bool unbiased, Tensor *result0, Tensor *result1
 }
 
 const char *thunk_StdMean(void *p) {
-  struct B { void *scope; Tensor self; int64_t unbiased; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; int64_t unbiased; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = StdMean(b.self, b.unbiased != 0, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = StdMean(used(b.self, "self"), b.unbiased != 0, &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -362,9 +376,10 @@ const char *StdMeanCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_StdMeanCorrection(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = StdMeanCorrection(b.self, b.dim, b.dim_len,
+  const Uses uses(b.self);
+  if (auto *e = StdMeanCorrection(used(b.self, "self"), b.dim, b.dim_len,
       b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, &b.result0.handle,
       &b.result1.handle)) return e;
   describe(b.result0);
@@ -379,11 +394,12 @@ const char *StdMeanCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_le
 }
 
 const char *thunk_StdMeanCorrectionOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return StdMeanCorrectionOut(b.self, b.dim, b.dim_len,
-      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, b.out0, b.out1,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.out0, b.out1);
+  return StdMeanCorrectionOut(used(b.self, "self"), b.dim, b.dim_len,
+      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, used(b.out0,
+      "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *StdMeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased,
@@ -394,9 +410,10 @@ const char *StdMeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool un
 }
 
 const char *thunk_StdMeanDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = StdMeanDim(b.self, b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = StdMeanDim(used(b.self, "self"), b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
       &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -410,9 +427,11 @@ const char *StdOut(Tensor self, const int64_t *dim, int64_t dim_len, bool unbias
 }
 
 const char *thunk_StdOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return StdOut(b.self, b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return StdOut(used(b.self, "self"), b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *STFT(Tensor self, int64_t n_fft, const int64_t *hop_length, const int64_t *win_length,
@@ -424,10 +443,12 @@ const char *STFT(Tensor self, int64_t n_fft, const int64_t *hop_length, const in
 }
 
 const char *thunk_STFT(void *p) {
-  struct B { void *scope; Tensor self; int64_t n_fft; const int64_t * hop_length; const int64_t * win_length; Tensor window; int64_t normalized; const bool * onesided; const bool * return_complex; const bool * align_to_window; OutTensor result; };
+  struct B { void *scope; Word self; int64_t n_fft; const int64_t * hop_length; const int64_t * win_length; Word window; int64_t normalized; const bool * onesided; const bool * return_complex; const bool * align_to_window; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = STFT(b.self, b.n_fft, b.hop_length, b.win_length, b.window, b.normalized != 0,
-      b.onesided, b.return_complex, b.align_to_window, &b.result.handle)) return e;
+  const Uses uses(b.self, b.window);
+  if (auto *e = STFT(used(b.self, "self"), b.n_fft, b.hop_length, b.win_length, used_opt(b.window,
+      "window"), b.normalized != 0, b.onesided, b.return_complex, b.align_to_window,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -441,11 +462,12 @@ const char *STFTCenter(Tensor self, int64_t n_fft, const int64_t *hop_length,
 }
 
 const char *thunk_STFTCenter(void *p) {
-  struct B { void *scope; Tensor self; int64_t n_fft; const int64_t * hop_length; const int64_t * win_length; Tensor window; int64_t center; const char * pad_mode; int64_t normalized; const bool * onesided; const bool * return_complex; const bool * align_to_window; OutTensor result; };
+  struct B { void *scope; Word self; int64_t n_fft; const int64_t * hop_length; const int64_t * win_length; Word window; int64_t center; const char * pad_mode; int64_t normalized; const bool * onesided; const bool * return_complex; const bool * align_to_window; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = STFTCenter(b.self, b.n_fft, b.hop_length, b.win_length, b.window, b.center != 0,
-      b.pad_mode, b.normalized != 0, b.onesided, b.return_complex, b.align_to_window,
-      &b.result.handle)) return e;
+  const Uses uses(b.self, b.window);
+  if (auto *e = STFTCenter(used(b.self, "self"), b.n_fft, b.hop_length, b.win_length,
+      used_opt(b.window, "window"), b.center != 0, b.pad_mode, b.normalized != 0, b.onesided,
+      b.return_complex, b.align_to_window, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -455,10 +477,11 @@ const char *StorageOffset(Tensor self, int64_t *result) {
 }
 
 const char *thunk_StorageOffset(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = StorageOffset(b.self, &result)) return e;
+  if (auto *e = StorageOffset(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -468,10 +491,11 @@ const char *StrideOf(Tensor self, int64_t dim, int64_t *result) {
 }
 
 const char *thunk_StrideOf(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = StrideOf(b.self, b.dim, &result)) return e;
+  if (auto *e = StrideOf(used(b.self, "self"), b.dim, &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -482,9 +506,11 @@ const char *Sub(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Sub(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sub(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Sub(used(b.self, "self"), used(b.other, "other"), b.alpha,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -496,9 +522,10 @@ const char *Sub_(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Sub_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return Sub_(b.self, b.other, b.alpha, nullptr);
+  const Uses uses(b.self, b.other);
+  return Sub_(used(b.self, "self"), used(b.other, "other"), b.alpha, nullptr);
 }
 
 const char *SubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
@@ -506,9 +533,11 @@ const char *SubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor 
 }
 
 const char *thunk_SubOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SubOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SubOut(used(b.self, "self"), used(b.other, "other"), b.alpha, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
@@ -517,9 +546,10 @@ const char *SubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_SubScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SubScalar(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SubScalar(used(b.self, "self"), b.other, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -531,9 +561,10 @@ const char *SubScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result) 
 }
 
 const char *thunk_SubScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return SubScalar_(b.self, b.other, b.alpha, nullptr);
+  const Uses uses(b.self);
+  return SubScalar_(used(b.self, "self"), b.other, b.alpha, nullptr);
 }
 
 const char *SubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, Tensor *result) {
@@ -543,9 +574,10 @@ const char *SubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_, T
 }
 
 const char *thunk_SubScalarOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SubScalarOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SubScalarOut(used(b.self, "self"), b.other, b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *Subtract(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
@@ -554,9 +586,11 @@ const char *Subtract(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Subtract(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Subtract(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Subtract(used(b.self, "self"), used(b.other, "other"), b.alpha,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -567,9 +601,10 @@ const char *Subtract_(Tensor self, Tensor other, Scalar alpha, Tensor *result) {
 }
 
 const char *thunk_Subtract_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return Subtract_(b.self, b.other, b.alpha, nullptr);
+  const Uses uses(b.self, b.other);
+  return Subtract_(used(b.self, "self"), used(b.other, "other"), b.alpha, nullptr);
 }
 
 const char *SubtractOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Tensor *result) {
@@ -578,9 +613,11 @@ const char *SubtractOut(Tensor self, Tensor other, Scalar alpha, Tensor out_, Te
 }
 
 const char *thunk_SubtractOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Scalar alpha; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Scalar alpha; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SubtractOut(b.self, b.other, b.alpha, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return SubtractOut(used(b.self, "self"), used(b.other, "other"), b.alpha, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *SubtractScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result) {
@@ -589,9 +626,10 @@ const char *SubtractScalar(Tensor self, Scalar other, Scalar alpha, Tensor *resu
 }
 
 const char *thunk_SubtractScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SubtractScalar(b.self, b.other, b.alpha, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SubtractScalar(used(b.self, "self"), b.other, b.alpha, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -602,9 +640,10 @@ const char *SubtractScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *res
 }
 
 const char *thunk_SubtractScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Scalar alpha; };
+  struct B { void *scope; Word self; Scalar other; Scalar alpha; };
   auto &b = *static_cast<B *>(p);
-  return SubtractScalar_(b.self, b.other, b.alpha, nullptr);
+  const Uses uses(b.self);
+  return SubtractScalar_(used(b.self, "self"), b.other, b.alpha, nullptr);
 }
 
 const char *Sum(Tensor self, const ScalarType *dtype_, Tensor *result) {
@@ -613,9 +652,11 @@ const char *Sum(Tensor self, const ScalarType *dtype_, Tensor *result) {
 }
 
 const char *thunk_Sum(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Sum(b.self, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Sum(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -628,10 +669,11 @@ const char *SumDim(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdi
 }
 
 const char *thunk_SumDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SumDim(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SumDim(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -644,10 +686,11 @@ const char *SumDimOut(Tensor self, const int64_t *dim, int64_t dim_len, bool kee
 }
 
 const char *thunk_SumDimOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t keepdim; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SumDimOut(b.self, b.dim, b.dim_len, b.keepdim != 0, OptScalarType(b.dtype_).get(), b.out_,
-      nullptr);
+  const Uses uses(b.self, b.out_);
+  return SumDimOut(used(b.self, "self"), b.dim, b.dim_len, b.keepdim != 0,
+      OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *SumOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result) {
@@ -657,9 +700,10 @@ const char *SumOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *r
 }
 
 const char *thunk_SumOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return SumOut(b.self, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return SumOut(used(b.self, "self"), OptScalarType(b.dtype_).get(), used(b.out_, "out_"), nullptr);
 }
 
 const char *SumToSize(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
@@ -668,9 +712,10 @@ const char *SumToSize(Tensor self, const int64_t *size, int64_t size_len, Tensor
 }
 
 const char *thunk_SumToSize(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SumToSize(b.self, b.size, b.size_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SumToSize(used(b.self, "self"), b.size, b.size_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -682,9 +727,10 @@ const char *SVD(Tensor self, bool some, bool compute_uv, Tensor *U, Tensor *S, T
 }
 
 const char *thunk_SVD(void *p) {
-  struct B { void *scope; Tensor self; int64_t some; int64_t compute_uv; OutTensor U; OutTensor S; OutTensor V; };
+  struct B { void *scope; Word self; int64_t some; int64_t compute_uv; OutTensor U; OutTensor S; OutTensor V; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SVD(b.self, b.some != 0, b.compute_uv != 0, &b.U.handle, &b.S.handle,
+  const Uses uses(b.self);
+  if (auto *e = SVD(used(b.self, "self"), b.some != 0, b.compute_uv != 0, &b.U.handle, &b.S.handle,
       &b.V.handle)) return e;
   describe(b.U);
   describe(b.S);
@@ -701,9 +747,11 @@ const char *SVDU(Tensor self, bool some, bool compute_uv, Tensor U, Tensor S, Te
 }
 
 const char *thunk_SVDU(void *p) {
-  struct B { void *scope; Tensor self; int64_t some; int64_t compute_uv; Tensor U; Tensor S; Tensor V; };
+  struct B { void *scope; Word self; int64_t some; int64_t compute_uv; Word U; Word S; Word V; };
   auto &b = *static_cast<B *>(p);
-  return SVDU(b.self, b.some != 0, b.compute_uv != 0, b.U, b.S, b.V, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.U, b.S, b.V);
+  return SVDU(used(b.self, "self"), b.some != 0, b.compute_uv != 0, used(b.U, "U"), used(b.S, "S"),
+      used(b.V, "V"), nullptr, nullptr, nullptr);
 }
 
 const char *SwapAxes(Tensor self, int64_t axis0, int64_t axis1, Tensor *result) {
@@ -711,9 +759,10 @@ const char *SwapAxes(Tensor self, int64_t axis0, int64_t axis1, Tensor *result) 
 }
 
 const char *thunk_SwapAxes(void *p) {
-  struct B { void *scope; Tensor self; int64_t axis0; int64_t axis1; OutTensor result; };
+  struct B { void *scope; Word self; int64_t axis0; int64_t axis1; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SwapAxes(b.self, b.axis0, b.axis1, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SwapAxes(used(b.self, "self"), b.axis0, b.axis1, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -724,9 +773,10 @@ const char *SwapAxes_(Tensor self, int64_t axis0, int64_t axis1, Tensor *result)
 }
 
 const char *thunk_SwapAxes_(void *p) {
-  struct B { void *scope; Tensor self; int64_t axis0; int64_t axis1; };
+  struct B { void *scope; Word self; int64_t axis0; int64_t axis1; };
   auto &b = *static_cast<B *>(p);
-  return SwapAxes_(b.self, b.axis0, b.axis1, nullptr);
+  const Uses uses(b.self);
+  return SwapAxes_(used(b.self, "self"), b.axis0, b.axis1, nullptr);
 }
 
 const char *SwapDims(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
@@ -734,9 +784,10 @@ const char *SwapDims(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
 }
 
 const char *thunk_SwapDims(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim0; int64_t dim1; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim0; int64_t dim1; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = SwapDims(b.self, b.dim0, b.dim1, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = SwapDims(used(b.self, "self"), b.dim0, b.dim1, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -747,9 +798,10 @@ const char *SwapDims_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
 }
 
 const char *thunk_SwapDims_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim0; int64_t dim1; };
+  struct B { void *scope; Word self; int64_t dim0; int64_t dim1; };
   auto &b = *static_cast<B *>(p);
-  return SwapDims_(b.self, b.dim0, b.dim1, nullptr);
+  const Uses uses(b.self);
+  return SwapDims_(used(b.self, "self"), b.dim0, b.dim1, nullptr);
 }
 
 const char *SymConstrainRange(Scalar size, const int64_t *min, const int64_t *max) {
@@ -779,10 +831,12 @@ const char *SymIsContiguous(Tensor self, MemoryFormat memory_format_, bool *resu
 }
 
 const char *thunk_SymIsContiguous(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; int64_t result; };
+  struct B { void *scope; Word self; int64_t memory_format_; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   bool result;
-  if (auto *e = SymIsContiguous(b.self, go_memory_format(b.memory_format_), &result)) return e;
+  if (auto *e = SymIsContiguous(used(b.self, "self"), go_memory_format(b.memory_format_),
+      &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -792,10 +846,11 @@ const char *SymNumel(Tensor self, int64_t *result) {
 }
 
 const char *thunk_SymNumel(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = SymNumel(b.self, &result)) return e;
+  if (auto *e = SymNumel(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -805,10 +860,11 @@ const char *SymSize(Tensor self, int64_t dim, int64_t *result) {
 }
 
 const char *thunk_SymSize(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = SymSize(b.self, b.dim, &result)) return e;
+  if (auto *e = SymSize(used(b.self, "self"), b.dim, &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -818,10 +874,11 @@ const char *SymStorageOffset(Tensor self, int64_t *result) {
 }
 
 const char *thunk_SymStorageOffset(void *p) {
-  struct B { void *scope; Tensor self; int64_t result; };
+  struct B { void *scope; Word self; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = SymStorageOffset(b.self, &result)) return e;
+  if (auto *e = SymStorageOffset(used(b.self, "self"), &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -831,10 +888,11 @@ const char *SymStride(Tensor self, int64_t dim, int64_t *result) {
 }
 
 const char *thunk_SymStride(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t result; };
+  struct B { void *scope; Word self; int64_t dim; int64_t result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   int64_t result;
-  if (auto *e = SymStride(b.self, b.dim, &result)) return e;
+  if (auto *e = SymStride(used(b.self, "self"), b.dim, &result)) return e;
   b.result = result;
   return nullptr;
 }
@@ -846,9 +904,10 @@ const char *T_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_T_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return T_(b.self, nullptr);
+  const Uses uses(b.self);
+  return T_(used(b.self, "self"), nullptr);
 }
 
 const char *Take(Tensor self, Tensor index, Tensor *result) {
@@ -857,9 +916,10 @@ const char *Take(Tensor self, Tensor index, Tensor *result) {
 }
 
 const char *thunk_Take(void *p) {
-  struct B { void *scope; Tensor self; Tensor index; OutTensor result; };
+  struct B { void *scope; Word self; Word index; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Take(b.self, b.index, &b.result.handle)) return e;
+  const Uses uses(b.self, b.index);
+  if (auto *e = Take(used(b.self, "self"), used(b.index, "index"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -870,9 +930,11 @@ const char *TakeAlongDim(Tensor self, Tensor indices, const int64_t *dim, Tensor
 }
 
 const char *thunk_TakeAlongDim(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; const int64_t * dim; OutTensor result; };
+  struct B { void *scope; Word self; Word indices; const int64_t * dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TakeAlongDim(b.self, b.indices, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self, b.indices);
+  if (auto *e = TakeAlongDim(used(b.self, "self"), used(b.indices, "indices"), b.dim,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -884,9 +946,11 @@ const char *TakeAlongDimOut(Tensor self, Tensor indices, const int64_t *dim, Ten
 }
 
 const char *thunk_TakeAlongDimOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor indices; const int64_t * dim; Tensor out_; };
+  struct B { void *scope; Word self; Word indices; const int64_t * dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TakeAlongDimOut(b.self, b.indices, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.indices, b.out_);
+  return TakeAlongDimOut(used(b.self, "self"), used(b.indices, "indices"), b.dim, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *TakeOut(Tensor self, Tensor index, Tensor out_, Tensor *result) {
@@ -894,9 +958,10 @@ const char *TakeOut(Tensor self, Tensor index, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_TakeOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor index; Tensor out_; };
+  struct B { void *scope; Word self; Word index; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TakeOut(b.self, b.index, b.out_, nullptr);
+  const Uses uses(b.self, b.index, b.out_);
+  return TakeOut(used(b.self, "self"), used(b.index, "index"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Tan(Tensor self, Tensor *result) {
@@ -905,9 +970,10 @@ const char *Tan(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Tan(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Tan(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Tan(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -919,9 +985,10 @@ const char *Tan_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Tan_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Tan_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Tan_(used(b.self, "self"), nullptr);
 }
 
 const char *Tanh(Tensor self, Tensor *result) {
@@ -930,9 +997,10 @@ const char *Tanh(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Tanh(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Tanh(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Tanh(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -944,9 +1012,10 @@ const char *Tanh_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Tanh_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Tanh_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Tanh_(used(b.self, "self"), nullptr);
 }
 
 const char *TanhBackward(Tensor grad_output, Tensor output, Tensor *result) {
@@ -954,9 +1023,11 @@ const char *TanhBackward(Tensor grad_output, Tensor output, Tensor *result) {
 }
 
 const char *thunk_TanhBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word output; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TanhBackward(b.grad_output, b.output, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.output);
+  if (auto *e = TanhBackward(used(b.grad_output, "grad_output"), used(b.output, "output"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -967,9 +1038,11 @@ const char *TanhBackwardGradInput(Tensor grad_output, Tensor output, Tensor grad
 }
 
 const char *thunk_TanhBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor output; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word output; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return TanhBackwardGradInput(b.grad_output, b.output, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.output, b.grad_input);
+  return TanhBackwardGradInput(used(b.grad_output, "grad_output"), used(b.output, "output"),
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *TanhOut(Tensor self, Tensor out_, Tensor *result) {
@@ -979,9 +1052,10 @@ const char *TanhOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_TanhOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TanhOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TanhOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *TanOut(Tensor self, Tensor out_, Tensor *result) {
@@ -991,9 +1065,10 @@ const char *TanOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_TanOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TanOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TanOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *TCopy(Tensor self, Tensor *result) {
@@ -1002,9 +1077,10 @@ const char *TCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_TCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = TCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1016,9 +1092,10 @@ const char *TCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_TCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *TensorDot(Tensor self, Tensor other, const int64_t *dims_self, int64_t dims_self_len,
@@ -1028,10 +1105,11 @@ const char *TensorDot(Tensor self, Tensor other, const int64_t *dims_self, int64
 }
 
 const char *thunk_TensorDot(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const int64_t * dims_self; int64_t dims_self_len; const int64_t * dims_other; int64_t dims_other_len; OutTensor result; };
+  struct B { void *scope; Word self; Word other; const int64_t * dims_self; int64_t dims_self_len; const int64_t * dims_other; int64_t dims_other_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TensorDot(b.self, b.other, b.dims_self, b.dims_self_len, b.dims_other,
-      b.dims_other_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = TensorDot(used(b.self, "self"), used(b.other, "other"), b.dims_self,
+      b.dims_self_len, b.dims_other, b.dims_other_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1045,10 +1123,11 @@ const char *TensorDotOut(Tensor self, Tensor other, const int64_t *dims_self,
 }
 
 const char *thunk_TensorDotOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; const int64_t * dims_self; int64_t dims_self_len; const int64_t * dims_other; int64_t dims_other_len; Tensor out_; };
+  struct B { void *scope; Word self; Word other; const int64_t * dims_self; int64_t dims_self_len; const int64_t * dims_other; int64_t dims_other_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TensorDotOut(b.self, b.other, b.dims_self, b.dims_self_len, b.dims_other,
-      b.dims_other_len, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return TensorDotOut(used(b.self, "self"), used(b.other, "other"), b.dims_self, b.dims_self_len,
+      b.dims_other, b.dims_other_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *TensorSplit(Tensor self, int64_t sections, int64_t dim, Tensor **result,
@@ -1058,11 +1137,13 @@ const char *TensorSplit(Tensor self, int64_t sections, int64_t dim, Tensor **res
 }
 
 const char *thunk_TensorSplit(void *p) {
-  struct B { void *scope; Tensor self; int64_t sections; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t sections; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = TensorSplit(b.self, b.sections, b.dim, &result, &result_len)) return e;
+  if (auto *e = TensorSplit(used(b.self, "self"), b.sections, b.dim, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1074,11 +1155,12 @@ const char *TensorSplitIndices(Tensor self, const int64_t *indices, int64_t indi
 }
 
 const char *thunk_TensorSplitIndices(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * indices; int64_t indices_len; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * indices; int64_t indices_len; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = TensorSplitIndices(b.self, b.indices, b.indices_len, b.dim, &result,
+  if (auto *e = TensorSplitIndices(used(b.self, "self"), b.indices, b.indices_len, b.dim, &result,
       &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
@@ -1092,12 +1174,14 @@ const char *TensorSplitTensorIndicesOrSections(Tensor self, Tensor tensor_indice
 }
 
 const char *thunk_TensorSplitTensorIndicesOrSections(void *p) {
-  struct B { void *scope; Tensor self; Tensor tensor_indices_or_sections; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; Word tensor_indices_or_sections; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.tensor_indices_or_sections);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = TensorSplitTensorIndicesOrSections(b.self, b.tensor_indices_or_sections, b.dim,
-      &result, &result_len)) return e;
+  if (auto *e = TensorSplitTensorIndicesOrSections(used(b.self, "self"),
+      used(b.tensor_indices_or_sections, "tensor_indices_or_sections"), b.dim, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -1241,10 +1325,12 @@ const char *THNNConv2d(Tensor self, Tensor weight, const int64_t *kernel_size,
 }
 
 const char *thunk_THNNConv2d(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = THNNConv2d(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, &b.result.handle)) return e;
+  const Uses uses(b.self, b.weight, b.bias);
+  if (auto *e = THNNConv2d(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1258,10 +1344,12 @@ const char *THNNConv2dOut(Tensor self, Tensor weight, const int64_t *kernel_size
 }
 
 const char *thunk_THNNConv2dOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor weight; const int64_t * kernel_size; int64_t kernel_size_len; Tensor bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Tensor out_; };
+  struct B { void *scope; Word self; Word weight; const int64_t * kernel_size; int64_t kernel_size_len; Word bias; const int64_t * stride; int64_t stride_len; const int64_t * padding; int64_t padding_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return THNNConv2dOut(b.self, b.weight, b.kernel_size, b.kernel_size_len, b.bias, b.stride,
-      b.stride_len, b.padding, b.padding_len, b.out_, nullptr);
+  const Uses uses(b.self, b.weight, b.bias, b.out_);
+  return THNNConv2dOut(used(b.self, "self"), used(b.weight, "weight"), b.kernel_size,
+      b.kernel_size_len, used_opt(b.bias, "bias"), b.stride, b.stride_len, b.padding,
+      b.padding_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *_THNNDifferentiableGRUCellBackward(Tensor grad_hy, Tensor input_gates,
@@ -1341,9 +1429,10 @@ const char *Threshold(Tensor self, Scalar threshold, Scalar value, Tensor *resul
 }
 
 const char *thunk_Threshold(void *p) {
-  struct B { void *scope; Tensor self; Scalar threshold; Scalar value; OutTensor result; };
+  struct B { void *scope; Word self; Scalar threshold; Scalar value; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Threshold(b.self, b.threshold, b.value, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Threshold(used(b.self, "self"), b.threshold, b.value, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1355,9 +1444,10 @@ const char *Threshold_(Tensor self, Scalar threshold, Scalar value, Tensor *resu
 }
 
 const char *thunk_Threshold_(void *p) {
-  struct B { void *scope; Tensor self; Scalar threshold; Scalar value; };
+  struct B { void *scope; Word self; Scalar threshold; Scalar value; };
   auto &b = *static_cast<B *>(p);
-  return Threshold_(b.self, b.threshold, b.value, nullptr);
+  const Uses uses(b.self);
+  return Threshold_(used(b.self, "self"), b.threshold, b.value, nullptr);
 }
 
 const char *ThresholdBackward(Tensor grad_output, Tensor self, Scalar threshold, Tensor *result) {
@@ -1365,9 +1455,11 @@ const char *ThresholdBackward(Tensor grad_output, Tensor self, Scalar threshold,
 }
 
 const char *thunk_ThresholdBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar threshold; OutTensor result; };
+  struct B { void *scope; Word grad_output; Word self; Scalar threshold; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ThresholdBackward(b.grad_output, b.self, b.threshold, &b.result.handle)) return e;
+  const Uses uses(b.grad_output, b.self);
+  if (auto *e = ThresholdBackward(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.threshold, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1378,9 +1470,11 @@ const char *ThresholdBackwardGradInput(Tensor grad_output, Tensor self, Scalar t
 }
 
 const char *thunk_ThresholdBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; Tensor self; Scalar threshold; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; Word self; Scalar threshold; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return ThresholdBackwardGradInput(b.grad_output, b.self, b.threshold, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.self, b.grad_input);
+  return ThresholdBackwardGradInput(used(b.grad_output, "grad_output"), used(b.self, "self"),
+      b.threshold, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *ThresholdOut(Tensor self, Scalar threshold, Scalar value, Tensor out_, Tensor *result) {
@@ -1390,9 +1484,10 @@ const char *ThresholdOut(Tensor self, Scalar threshold, Scalar value, Tensor out
 }
 
 const char *thunk_ThresholdOut(void *p) {
-  struct B { void *scope; Tensor self; Scalar threshold; Scalar value; Tensor out_; };
+  struct B { void *scope; Word self; Scalar threshold; Scalar value; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ThresholdOut(b.self, b.threshold, b.value, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ThresholdOut(used(b.self, "self"), b.threshold, b.value, used(b.out_, "out_"), nullptr);
 }
 
 const char *Tile(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *result) {
@@ -1400,9 +1495,10 @@ const char *Tile(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *res
 }
 
 const char *thunk_Tile(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dims; int64_t dims_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dims; int64_t dims_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Tile(b.self, b.dims, b.dims_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Tile(used(b.self, "self"), b.dims, b.dims_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1435,9 +1531,10 @@ const char *ToDense(Tensor self, const ScalarType *dtype_, const bool *masked_gr
 }
 
 const char *thunk_ToDense(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; const bool * masked_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; const bool * masked_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToDense(b.self, OptScalarType(b.dtype_).get(), b.masked_grad,
+  const Uses uses(b.self);
+  if (auto *e = ToDense(used(b.self, "self"), OptScalarType(b.dtype_).get(), b.masked_grad,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1455,9 +1552,11 @@ const char *ToDenseBackward(Tensor grad, Tensor input, const bool *masked_grad, 
 }
 
 const char *thunk_ToDenseBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor input; const bool * masked_grad; OutTensor result; };
+  struct B { void *scope; Word grad; Word input; const bool * masked_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToDenseBackward(b.grad, b.input, b.masked_grad, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.input);
+  if (auto *e = ToDenseBackward(used(b.grad, "grad"), used(b.input, "input"), b.masked_grad,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1476,10 +1575,12 @@ const char *ToDevice(Tensor self, Device device_, ScalarType dtype_, bool non_bl
 }
 
 const char *thunk_ToDevice(void *p) {
-  struct B { void *scope; Tensor self; int64_t device_; int64_t dtype_; int64_t non_blocking; int64_t copy; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t device_; int64_t dtype_; int64_t non_blocking; int64_t copy; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToDevice(b.self, go_device(b.device_), go_dtype(b.dtype_), b.non_blocking != 0,
-      b.copy != 0, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToDevice(used(b.self, "self"), go_device(b.device_), go_dtype(b.dtype_),
+      b.non_blocking != 0, b.copy != 0, OptMemoryFormat(b.memory_format_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1491,9 +1592,10 @@ const char *ToDType(Tensor self, ScalarType dtype_, bool non_blocking, bool copy
 }
 
 const char *thunk_ToDType(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t non_blocking; int64_t copy; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t non_blocking; int64_t copy; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToDType(b.self, go_dtype(b.dtype_), b.non_blocking != 0, b.copy != 0,
+  const Uses uses(b.self);
+  if (auto *e = ToDType(used(b.self, "self"), go_dtype(b.dtype_), b.non_blocking != 0, b.copy != 0,
       OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1505,9 +1607,11 @@ const char *ToMKLDNN(Tensor self, const ScalarType *dtype_, Tensor *result) {
 }
 
 const char *thunk_ToMKLDNN(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToMKLDNN(b.self, OptScalarType(b.dtype_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToMKLDNN(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1518,9 +1622,11 @@ const char *ToMKLDNNBackward(Tensor grad, Tensor input, Tensor *result) {
 }
 
 const char *thunk_ToMKLDNNBackward(void *p) {
-  struct B { void *scope; Tensor grad; Tensor input; OutTensor result; };
+  struct B { void *scope; Word grad; Word input; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToMKLDNNBackward(b.grad, b.input, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.input);
+  if (auto *e = ToMKLDNNBackward(used(b.grad, "grad"), used(b.input, "input"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1532,9 +1638,11 @@ const char *ToMKLDNNOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tens
 }
 
 const char *thunk_ToMKLDNNOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ToMKLDNNOut(b.self, OptScalarType(b.dtype_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ToMKLDNNOut(used(b.self, "self"), OptScalarType(b.dtype_).get(), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *ToOptionsOf(Tensor self, const ScalarType *dtype_, const Layout *layout_,
@@ -1546,11 +1654,12 @@ const char *ToOptionsOf(Tensor self, const ScalarType *dtype_, const Layout *lay
 }
 
 const char *thunk_ToOptionsOf(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t non_blocking; int64_t copy; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t non_blocking; int64_t copy; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToOptionsOf(b.self, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, b.non_blocking != 0, b.copy != 0,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToOptionsOf(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory, b.non_blocking != 0,
+      b.copy != 0, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1563,10 +1672,11 @@ const char *ToOther(Tensor self, Tensor other, bool non_blocking, bool copy,
 }
 
 const char *thunk_ToOther(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; int64_t non_blocking; int64_t copy; int64_t memory_format_; OutTensor result; };
+  struct B { void *scope; Word self; Word other; int64_t non_blocking; int64_t copy; int64_t memory_format_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToOther(b.self, b.other, b.non_blocking != 0, b.copy != 0,
-      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = ToOther(used(b.self, "self"), used(b.other, "other"), b.non_blocking != 0,
+      b.copy != 0, OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1579,9 +1689,10 @@ const char *ToPaddedTensor(Tensor self, double padding, const int64_t *output_si
 }
 
 const char *thunk_ToPaddedTensor(void *p) {
-  struct B { void *scope; Tensor self; double padding; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
+  struct B { void *scope; Word self; double padding; const int64_t * output_size; int64_t output_size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToPaddedTensor(b.self, b.padding, b.output_size, b.output_size_len,
+  const Uses uses(b.self);
+  if (auto *e = ToPaddedTensor(used(b.self, "self"), b.padding, b.output_size, b.output_size_len,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1596,9 +1707,11 @@ const char *ToPaddedTensorOut(Tensor self, double padding, const int64_t *output
 }
 
 const char *thunk_ToPaddedTensorOut(void *p) {
-  struct B { void *scope; Tensor self; double padding; const int64_t * output_size; int64_t output_size_len; Tensor out_; };
+  struct B { void *scope; Word self; double padding; const int64_t * output_size; int64_t output_size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ToPaddedTensorOut(b.self, b.padding, b.output_size, b.output_size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ToPaddedTensorOut(used(b.self, "self"), b.padding, b.output_size, b.output_size_len,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *TopK(Tensor self, int64_t k, int64_t dim, bool largest, bool sorted, Tensor *values,
@@ -1607,10 +1720,11 @@ const char *TopK(Tensor self, int64_t k, int64_t dim, bool largest, bool sorted,
 }
 
 const char *thunk_TopK(void *p) {
-  struct B { void *scope; Tensor self; int64_t k; int64_t dim; int64_t largest; int64_t sorted; OutTensor values; OutTensor indices; };
+  struct B { void *scope; Word self; int64_t k; int64_t dim; int64_t largest; int64_t sorted; OutTensor values; OutTensor indices; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TopK(b.self, b.k, b.dim, b.largest != 0, b.sorted != 0, &b.values.handle,
-      &b.indices.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = TopK(used(b.self, "self"), b.k, b.dim, b.largest != 0, b.sorted != 0,
+      &b.values.handle, &b.indices.handle)) return e;
   describe(b.values);
   describe(b.indices);
   return nullptr;
@@ -1622,10 +1736,11 @@ const char *TopKValues(Tensor self, int64_t k, int64_t dim, bool largest, bool s
 }
 
 const char *thunk_TopKValues(void *p) {
-  struct B { void *scope; Tensor self; int64_t k; int64_t dim; int64_t largest; int64_t sorted; Tensor values; Tensor indices; };
+  struct B { void *scope; Word self; int64_t k; int64_t dim; int64_t largest; int64_t sorted; Word values; Word indices; };
   auto &b = *static_cast<B *>(p);
-  return TopKValues(b.self, b.k, b.dim, b.largest != 0, b.sorted != 0, b.values, b.indices,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.values, b.indices);
+  return TopKValues(used(b.self, "self"), b.k, b.dim, b.largest != 0, b.sorted != 0, used(b.values,
+      "values"), used(b.indices, "indices"), nullptr, nullptr);
 }
 
 const char *ToSparse(Tensor self, const Layout *layout_, const int64_t *blocksize,
@@ -1635,10 +1750,11 @@ const char *ToSparse(Tensor self, const Layout *layout_, const int64_t *blocksiz
 }
 
 const char *thunk_ToSparse(void *p) {
-  struct B { void *scope; Tensor self; int64_t layout_; const int64_t * blocksize; int64_t blocksize_len; const int64_t * dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t layout_; const int64_t * blocksize; int64_t blocksize_len; const int64_t * dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToSparse(b.self, OptLayout(b.layout_).get(), b.blocksize, b.blocksize_len,
-      b.dense_dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToSparse(used(b.self, "self"), OptLayout(b.layout_).get(), b.blocksize,
+      b.blocksize_len, b.dense_dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1657,9 +1773,10 @@ const char *ToSparseBSC(Tensor self, const int64_t *blocksize, int64_t blocksize
 }
 
 const char *thunk_ToSparseBSC(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * blocksize; int64_t blocksize_len; const int64_t * dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * blocksize; int64_t blocksize_len; const int64_t * dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToSparseBSC(b.self, b.blocksize, b.blocksize_len, b.dense_dim,
+  const Uses uses(b.self);
+  if (auto *e = ToSparseBSC(used(b.self, "self"), b.blocksize, b.blocksize_len, b.dense_dim,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1686,9 +1803,10 @@ const char *ToSparseBSR(Tensor self, const int64_t *blocksize, int64_t blocksize
 }
 
 const char *thunk_ToSparseBSR(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * blocksize; int64_t blocksize_len; const int64_t * dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * blocksize; int64_t blocksize_len; const int64_t * dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToSparseBSR(b.self, b.blocksize, b.blocksize_len, b.dense_dim,
+  const Uses uses(b.self);
+  if (auto *e = ToSparseBSR(used(b.self, "self"), b.blocksize, b.blocksize_len, b.dense_dim,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -1713,9 +1831,10 @@ const char *ToSparseCSC(Tensor self, const int64_t *dense_dim, Tensor *result) {
 }
 
 const char *thunk_ToSparseCSC(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToSparseCSC(b.self, b.dense_dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToSparseCSC(used(b.self, "self"), b.dense_dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1736,9 +1855,10 @@ const char *ToSparseCSR(Tensor self, const int64_t *dense_dim, Tensor *result) {
 }
 
 const char *thunk_ToSparseCSR(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dense_dim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dense_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToSparseCSR(b.self, b.dense_dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToSparseCSR(used(b.self, "self"), b.dense_dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1772,9 +1892,10 @@ const char *ToSparseSparseDim(Tensor self, int64_t sparse_dim, Tensor *result) {
 }
 
 const char *thunk_ToSparseSparseDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t sparse_dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t sparse_dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ToSparseSparseDim(b.self, b.sparse_dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ToSparseSparseDim(used(b.self, "self"), b.sparse_dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1797,9 +1918,10 @@ const char *Trace(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Trace(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Trace(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Trace(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1810,9 +1932,11 @@ const char *TraceBackward(Tensor grad, const int64_t *sizes, int64_t sizes_len, 
 }
 
 const char *thunk_TraceBackward(void *p) {
-  struct B { void *scope; Tensor grad; const int64_t * sizes; int64_t sizes_len; OutTensor result; };
+  struct B { void *scope; Word grad; const int64_t * sizes; int64_t sizes_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TraceBackward(b.grad, b.sizes, b.sizes_len, &b.result.handle)) return e;
+  const Uses uses(b.grad);
+  if (auto *e = TraceBackward(used(b.grad, "grad"), b.sizes, b.sizes_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1824,9 +1948,10 @@ const char *TraceOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_TraceOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TraceOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TraceOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_TransformBiasRescaleQKV(Tensor qkv, Tensor qkv_bias, int64_t num_heads,
@@ -1862,9 +1987,10 @@ const char *Transpose(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
 }
 
 const char *thunk_Transpose(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim0; int64_t dim1; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim0; int64_t dim1; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Transpose(b.self, b.dim0, b.dim1, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Transpose(used(b.self, "self"), b.dim0, b.dim1, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1875,9 +2001,10 @@ const char *Transpose2D(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Transpose2D(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Transpose2D(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Transpose2D(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1889,9 +2016,10 @@ const char *Transpose_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) 
 }
 
 const char *thunk_Transpose_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim0; int64_t dim1; };
+  struct B { void *scope; Word self; int64_t dim0; int64_t dim1; };
   auto &b = *static_cast<B *>(p);
-  return Transpose_(b.self, b.dim0, b.dim1, nullptr);
+  const Uses uses(b.self);
+  return Transpose_(used(b.self, "self"), b.dim0, b.dim1, nullptr);
 }
 
 const char *TransposeCopy(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
@@ -1900,9 +2028,10 @@ const char *TransposeCopy(Tensor self, int64_t dim0, int64_t dim1, Tensor *resul
 }
 
 const char *thunk_TransposeCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim0; int64_t dim1; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim0; int64_t dim1; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TransposeCopy(b.self, b.dim0, b.dim1, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = TransposeCopy(used(b.self, "self"), b.dim0, b.dim1, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1915,9 +2044,10 @@ const char *TransposeCopyOut(Tensor self, int64_t dim0, int64_t dim1, Tensor out
 }
 
 const char *thunk_TransposeCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim0; int64_t dim1; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim0; int64_t dim1; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TransposeCopyOut(b.self, b.dim0, b.dim1, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TransposeCopyOut(used(b.self, "self"), b.dim0, b.dim1, used(b.out_, "out_"), nullptr);
 }
 
 const char *Trapezoid(Tensor y, Tensor x, int64_t dim, Tensor *result) {
@@ -1925,9 +2055,10 @@ const char *Trapezoid(Tensor y, Tensor x, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_Trapezoid(void *p) {
-  struct B { void *scope; Tensor y; Tensor x; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word y; Word x; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Trapezoid(b.y, b.x, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.y, b.x);
+  if (auto *e = Trapezoid(used(b.y, "y"), used(b.x, "x"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1937,9 +2068,10 @@ const char *TrapezoidDx(Tensor y, Scalar dx, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_TrapezoidDx(void *p) {
-  struct B { void *scope; Tensor y; Scalar dx; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word y; Scalar dx; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TrapezoidDx(b.y, b.dx, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.y);
+  if (auto *e = TrapezoidDx(used(b.y, "y"), b.dx, b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1949,9 +2081,10 @@ const char *Trapz(Tensor y, Tensor x, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_Trapz(void *p) {
-  struct B { void *scope; Tensor y; Tensor x; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word y; Word x; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Trapz(b.y, b.x, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.y, b.x);
+  if (auto *e = Trapz(used(b.y, "y"), used(b.x, "x"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1961,9 +2094,10 @@ const char *TrapzDx(Tensor y, double dx, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_TrapzDx(void *p) {
-  struct B { void *scope; Tensor y; double dx; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word y; double dx; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TrapzDx(b.y, b.dx, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.y);
+  if (auto *e = TrapzDx(used(b.y, "y"), b.dx, b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -1974,10 +2108,12 @@ const char *TriangularSolve(Tensor self, Tensor A, bool upper, bool transpose, b
 }
 
 const char *thunk_TriangularSolve(void *p) {
-  struct B { void *scope; Tensor self; Tensor A; int64_t upper; int64_t transpose; int64_t unitriangular; OutTensor solution; OutTensor cloned_coefficient; };
+  struct B { void *scope; Word self; Word A; int64_t upper; int64_t transpose; int64_t unitriangular; OutTensor solution; OutTensor cloned_coefficient; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TriangularSolve(b.self, b.A, b.upper != 0, b.transpose != 0, b.unitriangular != 0,
-      &b.solution.handle, &b.cloned_coefficient.handle)) return e;
+  const Uses uses(b.self, b.A);
+  if (auto *e = TriangularSolve(used(b.self, "self"), used(b.A, "A"), b.upper != 0,
+      b.transpose != 0, b.unitriangular != 0, &b.solution.handle,
+      &b.cloned_coefficient.handle)) return e;
   describe(b.solution);
   describe(b.cloned_coefficient);
   return nullptr;
@@ -1989,10 +2125,11 @@ const char *TriangularSolveX(Tensor self, Tensor A, bool upper, bool transpose, 
 }
 
 const char *thunk_TriangularSolveX(void *p) {
-  struct B { void *scope; Tensor self; Tensor A; int64_t upper; int64_t transpose; int64_t unitriangular; Tensor X; Tensor M; };
+  struct B { void *scope; Word self; Word A; int64_t upper; int64_t transpose; int64_t unitriangular; Word X; Word M; };
   auto &b = *static_cast<B *>(p);
-  return TriangularSolveX(b.self, b.A, b.upper != 0, b.transpose != 0, b.unitriangular != 0, b.X,
-      b.M, nullptr, nullptr);
+  const Uses uses(b.self, b.A, b.X, b.M);
+  return TriangularSolveX(used(b.self, "self"), used(b.A, "A"), b.upper != 0, b.transpose != 0,
+      b.unitriangular != 0, used(b.X, "X"), used(b.M, "M"), nullptr, nullptr);
 }
 
 const char *Tril(Tensor self, int64_t diagonal, Tensor *result) {
@@ -2001,9 +2138,10 @@ const char *Tril(Tensor self, int64_t diagonal, Tensor *result) {
 }
 
 const char *thunk_Tril(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; OutTensor result; };
+  struct B { void *scope; Word self; int64_t diagonal; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Tril(b.self, b.diagonal, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Tril(used(b.self, "self"), b.diagonal, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2015,9 +2153,10 @@ const char *Tril_(Tensor self, int64_t diagonal, Tensor *result) {
 }
 
 const char *thunk_Tril_(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; };
+  struct B { void *scope; Word self; int64_t diagonal; };
   auto &b = *static_cast<B *>(p);
-  return Tril_(b.self, b.diagonal, nullptr);
+  const Uses uses(b.self);
+  return Tril_(used(b.self, "self"), b.diagonal, nullptr);
 }
 
 const char *TrilIndices(int64_t row, int64_t col, int64_t offset, const ScalarType *dtype_,
@@ -2045,9 +2184,10 @@ const char *TrilIndicesOut(int64_t row, int64_t col, int64_t offset, Tensor out_
 }
 
 const char *thunk_TrilIndicesOut(void *p) {
-  struct B { void *scope; int64_t row; int64_t col; int64_t offset; Tensor out_; };
+  struct B { void *scope; int64_t row; int64_t col; int64_t offset; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TrilIndicesOut(b.row, b.col, b.offset, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return TrilIndicesOut(b.row, b.col, b.offset, used(b.out_, "out_"), nullptr);
 }
 
 const char *_Trilinear(Tensor i1, Tensor i2, Tensor i3, const int64_t *expand1,
@@ -2071,9 +2211,10 @@ const char *TrilOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_TrilOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; Tensor out_; };
+  struct B { void *scope; Word self; int64_t diagonal; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TrilOut(b.self, b.diagonal, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TrilOut(used(b.self, "self"), b.diagonal, used(b.out_, "out_"), nullptr);
 }
 
 const char *TripletMarginLoss(Tensor anchor, Tensor positive, Tensor negative, double margin,
@@ -2083,10 +2224,12 @@ const char *TripletMarginLoss(Tensor anchor, Tensor positive, Tensor negative, d
 }
 
 const char *thunk_TripletMarginLoss(void *p) {
-  struct B { void *scope; Tensor anchor; Tensor positive; Tensor negative; double margin; double p; double eps; int64_t swap; int64_t reduction; OutTensor result; };
+  struct B { void *scope; Word anchor; Word positive; Word negative; double margin; double p; double eps; int64_t swap; int64_t reduction; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TripletMarginLoss(b.anchor, b.positive, b.negative, b.margin, b.p, b.eps,
-      b.swap != 0, b.reduction, &b.result.handle)) return e;
+  const Uses uses(b.anchor, b.positive, b.negative);
+  if (auto *e = TripletMarginLoss(used(b.anchor, "anchor"), used(b.positive, "positive"),
+      used(b.negative, "negative"), b.margin, b.p, b.eps, b.swap != 0, b.reduction,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2119,9 +2262,10 @@ const char *Triu(Tensor self, int64_t diagonal, Tensor *result) {
 }
 
 const char *thunk_Triu(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; OutTensor result; };
+  struct B { void *scope; Word self; int64_t diagonal; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Triu(b.self, b.diagonal, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Triu(used(b.self, "self"), b.diagonal, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2133,9 +2277,10 @@ const char *Triu_(Tensor self, int64_t diagonal, Tensor *result) {
 }
 
 const char *thunk_Triu_(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; };
+  struct B { void *scope; Word self; int64_t diagonal; };
   auto &b = *static_cast<B *>(p);
-  return Triu_(b.self, b.diagonal, nullptr);
+  const Uses uses(b.self);
+  return Triu_(used(b.self, "self"), b.diagonal, nullptr);
 }
 
 const char *TriuIndices(int64_t row, int64_t col, int64_t offset, const ScalarType *dtype_,
@@ -2163,9 +2308,10 @@ const char *TriuIndicesOut(int64_t row, int64_t col, int64_t offset, Tensor out_
 }
 
 const char *thunk_TriuIndicesOut(void *p) {
-  struct B { void *scope; int64_t row; int64_t col; int64_t offset; Tensor out_; };
+  struct B { void *scope; int64_t row; int64_t col; int64_t offset; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TriuIndicesOut(b.row, b.col, b.offset, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return TriuIndicesOut(b.row, b.col, b.offset, used(b.out_, "out_"), nullptr);
 }
 
 const char *TriuOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) {
@@ -2175,9 +2321,10 @@ const char *TriuOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result) 
 }
 
 const char *thunk_TriuOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t diagonal; Tensor out_; };
+  struct B { void *scope; Word self; int64_t diagonal; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TriuOut(b.self, b.diagonal, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TriuOut(used(b.self, "self"), b.diagonal, used(b.out_, "out_"), nullptr);
 }
 
 const char *TrueDivide(Tensor self, Tensor other, Tensor *result) {
@@ -2186,9 +2333,11 @@ const char *TrueDivide(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_TrueDivide(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TrueDivide(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = TrueDivide(used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2199,9 +2348,10 @@ const char *TrueDivide_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_TrueDivide_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return TrueDivide_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return TrueDivide_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *TrueDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -2210,9 +2360,10 @@ const char *TrueDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result
 }
 
 const char *thunk_TrueDivideOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TrueDivideOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return TrueDivideOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *TrueDivideScalar(Tensor self, Scalar other, Tensor *result) {
@@ -2221,9 +2372,10 @@ const char *TrueDivideScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_TrueDivideScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TrueDivideScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = TrueDivideScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2234,9 +2386,10 @@ const char *TrueDivideScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_TrueDivideScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return TrueDivideScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return TrueDivideScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *Trunc(Tensor self, Tensor *result) {
@@ -2245,9 +2398,10 @@ const char *Trunc(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Trunc(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Trunc(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Trunc(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2259,9 +2413,10 @@ const char *Trunc_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Trunc_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Trunc_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Trunc_(used(b.self, "self"), nullptr);
 }
 
 const char *TruncOut(Tensor self, Tensor out_, Tensor *result) {
@@ -2271,9 +2426,10 @@ const char *TruncOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_TruncOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return TruncOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return TruncOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *TypeAs(Tensor self, Tensor other, Tensor *result) {
@@ -2281,9 +2437,10 @@ const char *TypeAs(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_TypeAs(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = TypeAs(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = TypeAs(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2295,11 +2452,12 @@ const char *Unbind(Tensor self, int64_t dim, Tensor **result, int64_t *result_le
 }
 
 const char *thunk_Unbind(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = Unbind(b.self, b.dim, &result, &result_len)) return e;
+  if (auto *e = Unbind(used(b.self, "self"), b.dim, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2310,11 +2468,12 @@ const char *UnbindCopy(Tensor self, int64_t dim, Tensor **result, int64_t *resul
 }
 
 const char *thunk_UnbindCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = UnbindCopy(b.self, b.dim, &result, &result_len)) return e;
+  if (auto *e = UnbindCopy(used(b.self, "self"), b.dim, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2326,9 +2485,11 @@ const char *UnbindCopyOut(Tensor self, int64_t dim, const Tensor *out_, int64_t 
 }
 
 const char *thunk_UnbindCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; Word self; int64_t dim; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return UnbindCopyOut(b.self, b.dim, b.out_, b.out__len);
+  const Uses uses(b.self);
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return UnbindCopyOut(used(b.self, "self"), b.dim, out_.data(), out_.size());
 }
 
 const char *Unflatten(Tensor self, int64_t dim, const int64_t *sizes, int64_t sizes_len,
@@ -2338,9 +2499,11 @@ const char *Unflatten(Tensor self, int64_t dim, const int64_t *sizes, int64_t si
 }
 
 const char *thunk_Unflatten(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; const int64_t * sizes; int64_t sizes_len; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; const int64_t * sizes; int64_t sizes_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Unflatten(b.self, b.dim, b.sizes, b.sizes_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Unflatten(used(b.self, "self"), b.dim, b.sizes, b.sizes_len,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2352,12 +2515,14 @@ const char *UnflattenDenseTensors(Tensor flat, const Tensor *tensors, int64_t te
 }
 
 const char *thunk_UnflattenDenseTensors(void *p) {
-  struct B { void *scope; Tensor flat; const Tensor * tensors; int64_t tensors_len; OutTensors result; };
+  struct B { void *scope; Word flat; const Word * tensors; int64_t tensors_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.flat);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
   Tensor *result;
   int64_t result_len;
-  if (auto *e = UnflattenDenseTensors(b.flat, b.tensors, b.tensors_len, &result,
-      &result_len)) return e;
+  if (auto *e = UnflattenDenseTensors(used(b.flat, "flat"), tensors.data(), tensors.size(),
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2369,9 +2534,11 @@ const char *Unfold(Tensor self, int64_t dimension, int64_t size, int64_t step, T
 }
 
 const char *thunk_Unfold(void *p) {
-  struct B { void *scope; Tensor self; int64_t dimension; int64_t size; int64_t step; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dimension; int64_t size; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Unfold(b.self, b.dimension, b.size, b.step, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Unfold(used(b.self, "self"), b.dimension, b.size, b.step,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2384,10 +2551,11 @@ const char *UnfoldBackward(Tensor grad_in, const int64_t *input_sizes, int64_t i
 }
 
 const char *thunk_UnfoldBackward(void *p) {
-  struct B { void *scope; Tensor grad_in; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t size; int64_t step; OutTensor result; };
+  struct B { void *scope; Word grad_in; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t size; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UnfoldBackward(b.grad_in, b.input_sizes, b.input_sizes_len, b.dim, b.size, b.step,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_in);
+  if (auto *e = UnfoldBackward(used(b.grad_in, "grad_in"), b.input_sizes, b.input_sizes_len, b.dim,
+      b.size, b.step, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2401,10 +2569,11 @@ const char *UnfoldBackwardOut(Tensor grad_in, const int64_t *input_sizes, int64_
 }
 
 const char *thunk_UnfoldBackwardOut(void *p) {
-  struct B { void *scope; Tensor grad_in; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t size; int64_t step; Tensor out_; };
+  struct B { void *scope; Word grad_in; const int64_t * input_sizes; int64_t input_sizes_len; int64_t dim; int64_t size; int64_t step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UnfoldBackwardOut(b.grad_in, b.input_sizes, b.input_sizes_len, b.dim, b.size, b.step,
-      b.out_, nullptr);
+  const Uses uses(b.grad_in, b.out_);
+  return UnfoldBackwardOut(used(b.grad_in, "grad_in"), b.input_sizes, b.input_sizes_len, b.dim,
+      b.size, b.step, used(b.out_, "out_"), nullptr);
 }
 
 const char *UnfoldCopy(Tensor self, int64_t dimension, int64_t size, int64_t step, Tensor *result) {
@@ -2413,9 +2582,11 @@ const char *UnfoldCopy(Tensor self, int64_t dimension, int64_t size, int64_t ste
 }
 
 const char *thunk_UnfoldCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dimension; int64_t size; int64_t step; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dimension; int64_t size; int64_t step; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UnfoldCopy(b.self, b.dimension, b.size, b.step, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UnfoldCopy(used(b.self, "self"), b.dimension, b.size, b.step,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2428,9 +2599,11 @@ const char *UnfoldCopyOut(Tensor self, int64_t dimension, int64_t size, int64_t 
 }
 
 const char *thunk_UnfoldCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dimension; int64_t size; int64_t step; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dimension; int64_t size; int64_t step; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UnfoldCopyOut(b.self, b.dimension, b.size, b.step, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UnfoldCopyOut(used(b.self, "self"), b.dimension, b.size, b.step, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *Uniform(Tensor self, double from, double to, Generator generator, Tensor *result) {
@@ -2439,9 +2612,11 @@ const char *Uniform(Tensor self, double from, double to, Generator generator, Te
 }
 
 const char *thunk_Uniform(void *p) {
-  struct B { void *scope; Tensor self; double from; double to; Generator generator; OutTensor result; };
+  struct B { void *scope; Word self; double from; double to; Generator generator; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Uniform(b.self, b.from, b.to, b.generator, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Uniform(used(b.self, "self"), b.from, b.to, b.generator,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2453,9 +2628,10 @@ const char *Uniform_(Tensor self, double from, double to, Generator generator, T
 }
 
 const char *thunk_Uniform_(void *p) {
-  struct B { void *scope; Tensor self; double from; double to; Generator generator; };
+  struct B { void *scope; Word self; double from; double to; Generator generator; };
   auto &b = *static_cast<B *>(p);
-  return Uniform_(b.self, b.from, b.to, b.generator, nullptr);
+  const Uses uses(b.self);
+  return Uniform_(used(b.self, "self"), b.from, b.to, b.generator, nullptr);
 }
 
 const char *UniformOut(Tensor self, double from, double to, Generator generator, Tensor out_,
@@ -2466,9 +2642,10 @@ const char *UniformOut(Tensor self, double from, double to, Generator generator,
 }
 
 const char *thunk_UniformOut(void *p) {
-  struct B { void *scope; Tensor self; double from; double to; Generator generator; Tensor out_; };
+  struct B { void *scope; Word self; double from; double to; Generator generator; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UniformOut(b.self, b.from, b.to, b.generator, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UniformOut(used(b.self, "self"), b.from, b.to, b.generator, used(b.out_, "out_"), nullptr);
 }
 
 const char *_Unique(Tensor self, bool sorted, bool return_inverse, Tensor *result0,
@@ -2492,10 +2669,12 @@ const char *UniqueConsecutive(Tensor self, bool return_inverse, bool return_coun
 }
 
 const char *thunk_UniqueConsecutive(void *p) {
-  struct B { void *scope; Tensor self; int64_t return_inverse; int64_t return_counts; const int64_t * dim; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; int64_t return_inverse; int64_t return_counts; const int64_t * dim; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UniqueConsecutive(b.self, b.return_inverse != 0, b.return_counts != 0, b.dim,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UniqueConsecutive(used(b.self, "self"), b.return_inverse != 0,
+      b.return_counts != 0, b.dim, &b.result0.handle, &b.result1.handle,
+      &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2509,10 +2688,12 @@ const char *UniqueConsecutiveOut(Tensor self, bool return_inverse, bool return_c
 }
 
 const char *thunk_UniqueConsecutiveOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t return_inverse; int64_t return_counts; const int64_t * dim; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word self; int64_t return_inverse; int64_t return_counts; const int64_t * dim; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return UniqueConsecutiveOut(b.self, b.return_inverse != 0, b.return_counts != 0, b.dim, b.out0,
-      b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.out0, b.out1, b.out2);
+  return UniqueConsecutiveOut(used(b.self, "self"), b.return_inverse != 0, b.return_counts != 0,
+      b.dim, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"), nullptr, nullptr,
+      nullptr);
 }
 
 const char *UniqueDim(Tensor self, int64_t dim, bool sorted, bool return_inverse,
@@ -2521,9 +2702,10 @@ const char *UniqueDim(Tensor self, int64_t dim, bool sorted, bool return_inverse
 }
 
 const char *thunk_UniqueDim(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t sorted; int64_t return_inverse; int64_t return_counts; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; int64_t dim; int64_t sorted; int64_t return_inverse; int64_t return_counts; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UniqueDim(b.self, b.dim, b.sorted != 0, b.return_inverse != 0,
+  const Uses uses(b.self);
+  if (auto *e = UniqueDim(used(b.self, "self"), b.dim, b.sorted != 0, b.return_inverse != 0,
       b.return_counts != 0, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -2537,10 +2719,11 @@ const char *UniqueDimConsecutive(Tensor self, int64_t dim, bool return_inverse, 
 }
 
 const char *thunk_UniqueDimConsecutive(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t return_inverse; int64_t return_counts; OutTensor result0; OutTensor result1; OutTensor result2; };
+  struct B { void *scope; Word self; int64_t dim; int64_t return_inverse; int64_t return_counts; OutTensor result0; OutTensor result1; OutTensor result2; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UniqueDimConsecutive(b.self, b.dim, b.return_inverse != 0, b.return_counts != 0,
-      &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UniqueDimConsecutive(used(b.self, "self"), b.dim, b.return_inverse != 0,
+      b.return_counts != 0, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   describe(b.result2);
@@ -2554,10 +2737,12 @@ const char *UniqueDimConsecutiveOut(Tensor self, int64_t dim, bool return_invers
 }
 
 const char *thunk_UniqueDimConsecutiveOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t return_inverse; int64_t return_counts; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word self; int64_t dim; int64_t return_inverse; int64_t return_counts; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return UniqueDimConsecutiveOut(b.self, b.dim, b.return_inverse != 0, b.return_counts != 0,
-      b.out0, b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.out0, b.out1, b.out2);
+  return UniqueDimConsecutiveOut(used(b.self, "self"), b.dim, b.return_inverse != 0,
+      b.return_counts != 0, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"),
+      nullptr, nullptr, nullptr);
 }
 
 const char *UniqueDimOut(Tensor self, int64_t dim, bool sorted, bool return_inverse,
@@ -2567,10 +2752,12 @@ const char *UniqueDimOut(Tensor self, int64_t dim, bool sorted, bool return_inve
 }
 
 const char *thunk_UniqueDimOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; int64_t sorted; int64_t return_inverse; int64_t return_counts; Tensor out0; Tensor out1; Tensor out2; };
+  struct B { void *scope; Word self; int64_t dim; int64_t sorted; int64_t return_inverse; int64_t return_counts; Word out0; Word out1; Word out2; };
   auto &b = *static_cast<B *>(p);
-  return UniqueDimOut(b.self, b.dim, b.sorted != 0, b.return_inverse != 0, b.return_counts != 0,
-      b.out0, b.out1, b.out2, nullptr, nullptr, nullptr);
+  const Uses uses(b.self, b.out0, b.out1, b.out2);
+  return UniqueDimOut(used(b.self, "self"), b.dim, b.sorted != 0, b.return_inverse != 0,
+      b.return_counts != 0, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"),
+      nullptr, nullptr, nullptr);
 }
 
 const char *_UniqueOut(Tensor self, bool sorted, bool return_inverse, Tensor out0, Tensor out1,
@@ -2590,11 +2777,12 @@ const char *UnsafeChunk(Tensor self, int64_t chunks, int64_t dim, Tensor **resul
 }
 
 const char *thunk_UnsafeChunk(void *p) {
-  struct B { void *scope; Tensor self; int64_t chunks; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t chunks; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = UnsafeChunk(b.self, b.chunks, b.dim, &result, &result_len)) return e;
+  if (auto *e = UnsafeChunk(used(b.self, "self"), b.chunks, b.dim, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2630,11 +2818,13 @@ const char *UnsafeSplit(Tensor self, int64_t split_size, int64_t dim, Tensor **r
 }
 
 const char *thunk_UnsafeSplit(void *p) {
-  struct B { void *scope; Tensor self; int64_t split_size; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; int64_t split_size; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = UnsafeSplit(b.self, b.split_size, b.dim, &result, &result_len)) return e;
+  if (auto *e = UnsafeSplit(used(b.self, "self"), b.split_size, b.dim, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2647,9 +2837,11 @@ const char *UnsafeSplitOut(Tensor self, int64_t split_size, int64_t dim, const T
 }
 
 const char *thunk_UnsafeSplitOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t split_size; int64_t dim; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; Word self; int64_t split_size; int64_t dim; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return UnsafeSplitOut(b.self, b.split_size, b.dim, b.out_, b.out__len);
+  const Uses uses(b.self);
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return UnsafeSplitOut(used(b.self, "self"), b.split_size, b.dim, out_.data(), out_.size());
 }
 
 const char *UnsafeSplitWithSizes(Tensor self, const int64_t *split_sizes, int64_t split_sizes_len,
@@ -2660,12 +2852,13 @@ const char *UnsafeSplitWithSizes(Tensor self, const int64_t *split_sizes, int64_
 }
 
 const char *thunk_UnsafeSplitWithSizes(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = UnsafeSplitWithSizes(b.self, b.split_sizes, b.split_sizes_len, b.dim, &result,
-      &result_len)) return e;
+  if (auto *e = UnsafeSplitWithSizes(used(b.self, "self"), b.split_sizes, b.split_sizes_len, b.dim,
+      &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -2678,10 +2871,12 @@ const char *UnsafeSplitWithSizesOut(Tensor self, const int64_t *split_sizes,
 }
 
 const char *thunk_UnsafeSplitWithSizesOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; const Tensor * out_; int64_t out__len; };
+  struct B { void *scope; Word self; const int64_t * split_sizes; int64_t split_sizes_len; int64_t dim; const Word * out_; int64_t out__len; };
   auto &b = *static_cast<B *>(p);
-  return UnsafeSplitWithSizesOut(b.self, b.split_sizes, b.split_sizes_len, b.dim, b.out_,
-      b.out__len);
+  const Uses uses(b.self);
+  const UsedList out_(b.out_, b.out__len, "out_");
+  return UnsafeSplitWithSizesOut(used(b.self, "self"), b.split_sizes, b.split_sizes_len, b.dim,
+      out_.data(), out_.size());
 }
 
 const char *_UnsafeView(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
@@ -2703,9 +2898,10 @@ const char *Unsqueeze(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_Unsqueeze(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Unsqueeze(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Unsqueeze(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2717,9 +2913,10 @@ const char *Unsqueeze_(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_Unsqueeze_(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; };
+  struct B { void *scope; Word self; int64_t dim; };
   auto &b = *static_cast<B *>(p);
-  return Unsqueeze_(b.self, b.dim, nullptr);
+  const Uses uses(b.self);
+  return Unsqueeze_(used(b.self, "self"), b.dim, nullptr);
 }
 
 const char *UnsqueezeCopy(Tensor self, int64_t dim, Tensor *result) {
@@ -2728,9 +2925,10 @@ const char *UnsqueezeCopy(Tensor self, int64_t dim, Tensor *result) {
 }
 
 const char *thunk_UnsqueezeCopy(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UnsqueezeCopy(b.self, b.dim, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UnsqueezeCopy(used(b.self, "self"), b.dim, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2742,9 +2940,10 @@ const char *UnsqueezeCopyOut(Tensor self, int64_t dim, Tensor out_, Tensor *resu
 }
 
 const char *thunk_UnsqueezeCopyOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dim; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UnsqueezeCopyOut(b.self, b.dim, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UnsqueezeCopyOut(used(b.self, "self"), b.dim, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleBicubic2d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -2755,10 +2954,11 @@ const char *UpsampleBicubic2d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_UpsampleBicubic2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleBicubic2d(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales_h, b.scales_w, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UpsampleBicubic2d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2816,11 +3016,12 @@ const char *UpsampleBicubic2dBackward(Tensor grad_output, const int64_t *output_
 }
 
 const char *thunk_UpsampleBicubic2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleBicubic2dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h, b.scales_w,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleBicubic2dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h,
+      b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2836,11 +3037,12 @@ const char *UpsampleBicubic2dBackwardGradInput(Tensor grad_output, const int64_t
 }
 
 const char *thunk_UpsampleBicubic2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleBicubic2dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h, b.scales_w, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleBicubic2dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h,
+      b.scales_w, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *UpsampleBicubic2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -2853,10 +3055,11 @@ const char *UpsampleBicubic2dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_UpsampleBicubic2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleBicubic2dOut(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales_h, b.scales_w, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleBicubic2dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleBicubic2dVec(Tensor input, const int64_t *output_size, int64_t output_size_len,
@@ -2867,9 +3070,10 @@ const char *UpsampleBicubic2dVec(Tensor input, const int64_t *output_size, int64
 }
 
 const char *thunk_UpsampleBicubic2dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleBicubic2dVec(b.input, b.output_size, b.output_size_len,
+  const Uses uses(b.input);
+  if (auto *e = UpsampleBicubic2dVec(used(b.input, "input"), b.output_size, b.output_size_len,
       b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -2883,10 +3087,11 @@ const char *UpsampleBilinear2d(Tensor self, const int64_t *output_size, int64_t 
 }
 
 const char *thunk_UpsampleBilinear2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleBilinear2d(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales_h, b.scales_w, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UpsampleBilinear2d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2944,11 +3149,12 @@ const char *UpsampleBilinear2dBackward(Tensor grad_output, const int64_t *output
 }
 
 const char *thunk_UpsampleBilinear2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleBilinear2dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h, b.scales_w,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleBilinear2dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h,
+      b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -2964,11 +3170,12 @@ const char *UpsampleBilinear2dBackwardGradInput(Tensor grad_output, const int64_
 }
 
 const char *thunk_UpsampleBilinear2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleBilinear2dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h, b.scales_w, b.grad_input,
-      nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleBilinear2dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales_h,
+      b.scales_w, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *UpsampleBilinear2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -2981,10 +3188,11 @@ const char *UpsampleBilinear2dOut(Tensor self, const int64_t *output_size, int64
 }
 
 const char *thunk_UpsampleBilinear2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleBilinear2dOut(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales_h, b.scales_w, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleBilinear2dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleBilinear2dVec(Tensor input, const int64_t *output_size,
@@ -2996,9 +3204,10 @@ const char *UpsampleBilinear2dVec(Tensor input, const int64_t *output_size,
 }
 
 const char *thunk_UpsampleBilinear2dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleBilinear2dVec(b.input, b.output_size, b.output_size_len,
+  const Uses uses(b.input);
+  if (auto *e = UpsampleBilinear2dVec(used(b.input, "input"), b.output_size, b.output_size_len,
       b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3015,10 +3224,11 @@ const char *UpsampleBilinear2dVecOut(Tensor input, const int64_t *output_size,
 }
 
 const char *thunk_UpsampleBilinear2dVecOut(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; Tensor out_; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleBilinear2dVecOut(b.input, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scale_factors, b.scale_factors_len, b.out_, nullptr);
+  const Uses uses(b.input, b.out_);
+  return UpsampleBilinear2dVecOut(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scale_factors, b.scale_factors_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *_UpsampleLanczos2dAA(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3072,10 +3282,11 @@ const char *UpsampleLinear1d(Tensor self, const int64_t *output_size, int64_t ou
 }
 
 const char *thunk_UpsampleLinear1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleLinear1d(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UpsampleLinear1d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3090,10 +3301,12 @@ const char *UpsampleLinear1dBackward(Tensor grad_output, const int64_t *output_s
 }
 
 const char *thunk_UpsampleLinear1dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleLinear1dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales, &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleLinear1dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3109,10 +3322,12 @@ const char *UpsampleLinear1dBackwardGradInput(Tensor grad_output, const int64_t 
 }
 
 const char *thunk_UpsampleLinear1dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleLinear1dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleLinear1dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *UpsampleLinear1dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3124,10 +3339,11 @@ const char *UpsampleLinear1dOut(Tensor self, const int64_t *output_size, int64_t
 }
 
 const char *thunk_UpsampleLinear1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleLinear1dOut(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleLinear1dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleLinear1dVec(Tensor input, const int64_t *output_size, int64_t output_size_len,
@@ -3138,9 +3354,10 @@ const char *UpsampleLinear1dVec(Tensor input, const int64_t *output_size, int64_
 }
 
 const char *thunk_UpsampleLinear1dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleLinear1dVec(b.input, b.output_size, b.output_size_len,
+  const Uses uses(b.input);
+  if (auto *e = UpsampleLinear1dVec(used(b.input, "input"), b.output_size, b.output_size_len,
       b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3154,9 +3371,10 @@ const char *UpsampleNearest1d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_UpsampleNearest1d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const double * scales; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest1d(b.self, b.output_size, b.output_size_len, b.scales,
+  const Uses uses(b.self);
+  if (auto *e = UpsampleNearest1d(used(b.self, "self"), b.output_size, b.output_size_len, b.scales,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3171,10 +3389,11 @@ const char *UpsampleNearest1dBackward(Tensor grad_output, const int64_t *output_
 }
 
 const char *thunk_UpsampleNearest1dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest1dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.scales, &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleNearest1dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.scales, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3190,10 +3409,12 @@ const char *UpsampleNearest1dBackwardGradInput(Tensor grad_output, const int64_t
 }
 
 const char *thunk_UpsampleNearest1dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest1dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.scales, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleNearest1dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.scales, used(b.grad_input,
+      "grad_input"), nullptr);
 }
 
 const char *UpsampleNearest1dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3205,9 +3426,11 @@ const char *UpsampleNearest1dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_UpsampleNearest1dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const double * scales; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest1dOut(b.self, b.output_size, b.output_size_len, b.scales, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleNearest1dOut(used(b.self, "self"), b.output_size, b.output_size_len, b.scales,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleNearest1dVec(Tensor input, const int64_t *output_size, int64_t output_size_len,
@@ -3217,10 +3440,11 @@ const char *UpsampleNearest1dVec(Tensor input, const int64_t *output_size, int64
 }
 
 const char *thunk_UpsampleNearest1dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest1dVec(b.input, b.output_size, b.output_size_len, b.scale_factors,
-      b.scale_factors_len, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = UpsampleNearest1dVec(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3233,10 +3457,11 @@ const char *UpsampleNearest2d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_UpsampleNearest2d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest2d(b.self, b.output_size, b.output_size_len, b.scales_h, b.scales_w,
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UpsampleNearest2d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales_h, b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3251,10 +3476,12 @@ const char *UpsampleNearest2dBackward(Tensor grad_output, const int64_t *output_
 }
 
 const char *thunk_UpsampleNearest2dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest2dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.scales_h, b.scales_w, &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleNearest2dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.scales_h, b.scales_w,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3270,10 +3497,12 @@ const char *UpsampleNearest2dBackwardGradInput(Tensor grad_output, const int64_t
 }
 
 const char *thunk_UpsampleNearest2dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_h; const double * scales_w; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_h; const double * scales_w; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest2dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.scales_h, b.scales_w, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleNearest2dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.scales_h, b.scales_w, used(b.grad_input,
+      "grad_input"), nullptr);
 }
 
 const char *UpsampleNearest2dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3285,10 +3514,11 @@ const char *UpsampleNearest2dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_UpsampleNearest2dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const double * scales_h; const double * scales_w; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_h; const double * scales_w; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest2dOut(b.self, b.output_size, b.output_size_len, b.scales_h, b.scales_w,
-      b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleNearest2dOut(used(b.self, "self"), b.output_size, b.output_size_len, b.scales_h,
+      b.scales_w, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleNearest2dVec(Tensor input, const int64_t *output_size, int64_t output_size_len,
@@ -3298,10 +3528,11 @@ const char *UpsampleNearest2dVec(Tensor input, const int64_t *output_size, int64
 }
 
 const char *thunk_UpsampleNearest2dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest2dVec(b.input, b.output_size, b.output_size_len, b.scale_factors,
-      b.scale_factors_len, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = UpsampleNearest2dVec(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3316,10 +3547,11 @@ const char *UpsampleNearest2dVecOut(Tensor input, const int64_t *output_size,
 }
 
 const char *thunk_UpsampleNearest2dVecOut(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; Tensor out_; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest2dVecOut(b.input, b.output_size, b.output_size_len, b.scale_factors,
-      b.scale_factors_len, b.out_, nullptr);
+  const Uses uses(b.input, b.out_);
+  return UpsampleNearest2dVecOut(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.scale_factors, b.scale_factors_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleNearest3d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3330,10 +3562,11 @@ const char *UpsampleNearest3d(Tensor self, const int64_t *output_size, int64_t o
 }
 
 const char *thunk_UpsampleNearest3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest3d(b.self, b.output_size, b.output_size_len, b.scales_d, b.scales_h,
-      b.scales_w, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UpsampleNearest3d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales_d, b.scales_h, b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3348,10 +3581,11 @@ const char *UpsampleNearest3dBackward(Tensor grad_output, const int64_t *output_
 }
 
 const char *thunk_UpsampleNearest3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest3dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.scales_d, b.scales_h, b.scales_w,
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleNearest3dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.scales_d, b.scales_h, b.scales_w,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3369,10 +3603,12 @@ const char *UpsampleNearest3dBackwardGradInput(Tensor grad_output, const int64_t
 }
 
 const char *thunk_UpsampleNearest3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_d; const double * scales_h; const double * scales_w; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; const double * scales_d; const double * scales_h; const double * scales_w; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest3dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.scales_d, b.scales_h, b.scales_w, b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleNearest3dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.scales_d, b.scales_h, b.scales_w,
+      used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *UpsampleNearest3dOut(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3385,10 +3621,11 @@ const char *UpsampleNearest3dOut(Tensor self, const int64_t *output_size, int64_
 }
 
 const char *thunk_UpsampleNearest3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; const double * scales_d; const double * scales_h; const double * scales_w; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_d; const double * scales_h; const double * scales_w; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleNearest3dOut(b.self, b.output_size, b.output_size_len, b.scales_d, b.scales_h,
-      b.scales_w, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleNearest3dOut(used(b.self, "self"), b.output_size, b.output_size_len, b.scales_d,
+      b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleNearest3dVec(Tensor input, const int64_t *output_size, int64_t output_size_len,
@@ -3398,10 +3635,11 @@ const char *UpsampleNearest3dVec(Tensor input, const int64_t *output_size, int64
 }
 
 const char *thunk_UpsampleNearest3dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleNearest3dVec(b.input, b.output_size, b.output_size_len, b.scale_factors,
-      b.scale_factors_len, &b.result.handle)) return e;
+  const Uses uses(b.input);
+  if (auto *e = UpsampleNearest3dVec(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3542,10 +3780,11 @@ const char *UpsampleTrilinear3d(Tensor self, const int64_t *output_size, int64_t
 }
 
 const char *thunk_UpsampleTrilinear3d(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleTrilinear3d(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales_d, b.scales_h, b.scales_w, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = UpsampleTrilinear3d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_d, b.scales_h, b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3560,11 +3799,12 @@ const char *UpsampleTrilinear3dBackward(Tensor grad_output, const int64_t *outpu
 }
 
 const char *thunk_UpsampleTrilinear3dBackward(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleTrilinear3dBackward(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales_d, b.scales_h, b.scales_w,
-      &b.result.handle)) return e;
+  const Uses uses(b.grad_output);
+  if (auto *e = UpsampleTrilinear3dBackward(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales_d,
+      b.scales_h, b.scales_w, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3581,11 +3821,12 @@ const char *UpsampleTrilinear3dBackwardGradInput(Tensor grad_output, const int64
 }
 
 const char *thunk_UpsampleTrilinear3dBackwardGradInput(void *p) {
-  struct B { void *scope; Tensor grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; Tensor grad_input; };
+  struct B { void *scope; Word grad_output; const int64_t * output_size; int64_t output_size_len; const int64_t * input_size; int64_t input_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; Word grad_input; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleTrilinear3dBackwardGradInput(b.grad_output, b.output_size, b.output_size_len,
-      b.input_size, b.input_size_len, b.align_corners != 0, b.scales_d, b.scales_h, b.scales_w,
-      b.grad_input, nullptr);
+  const Uses uses(b.grad_output, b.grad_input);
+  return UpsampleTrilinear3dBackwardGradInput(used(b.grad_output, "grad_output"), b.output_size,
+      b.output_size_len, b.input_size, b.input_size_len, b.align_corners != 0, b.scales_d,
+      b.scales_h, b.scales_w, used(b.grad_input, "grad_input"), nullptr);
 }
 
 const char *UpsampleTrilinear3dOut(Tensor self, const int64_t *output_size,
@@ -3599,10 +3840,11 @@ const char *UpsampleTrilinear3dOut(Tensor self, const int64_t *output_size,
 }
 
 const char *thunk_UpsampleTrilinear3dOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_d; const double * scales_h; const double * scales_w; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return UpsampleTrilinear3dOut(b.self, b.output_size, b.output_size_len, b.align_corners != 0,
-      b.scales_d, b.scales_h, b.scales_w, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return UpsampleTrilinear3dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_d, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
 }
 
 const char *UpsampleTrilinear3dVec(Tensor input, const int64_t *output_size,
@@ -3614,9 +3856,10 @@ const char *UpsampleTrilinear3dVec(Tensor input, const int64_t *output_size,
 }
 
 const char *thunk_UpsampleTrilinear3dVec(void *p) {
-  struct B { void *scope; Tensor input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = UpsampleTrilinear3dVec(b.input, b.output_size, b.output_size_len,
+  const Uses uses(b.input);
+  if (auto *e = UpsampleTrilinear3dVec(used(b.input, "input"), b.output_size, b.output_size_len,
       b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3701,9 +3944,10 @@ const char *Values(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Values(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Values(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Values(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3719,9 +3963,10 @@ const char *ValuesCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ValuesCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ValuesCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ValuesCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3738,9 +3983,10 @@ const char *ValuesCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ValuesCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ValuesCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ValuesCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_ValuesCopyOut(Tensor self, Tensor out_, Tensor *result) {
@@ -3756,10 +4002,11 @@ const char *ValueSelectingReductionBackward(Tensor grad, int64_t dim, Tensor ind
 }
 
 const char *thunk_ValueSelectingReductionBackward(void *p) {
-  struct B { void *scope; Tensor grad; int64_t dim; Tensor indices; const int64_t * sizes; int64_t sizes_len; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word grad; int64_t dim; Word indices; const int64_t * sizes; int64_t sizes_len; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ValueSelectingReductionBackward(b.grad, b.dim, b.indices, b.sizes, b.sizes_len,
-      b.keepdim != 0, &b.result.handle)) return e;
+  const Uses uses(b.grad, b.indices);
+  if (auto *e = ValueSelectingReductionBackward(used(b.grad, "grad"), b.dim, used(b.indices,
+      "indices"), b.sizes, b.sizes_len, b.keepdim != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3769,9 +4016,10 @@ const char *Vander(Tensor x, const int64_t *N, bool increasing, Tensor *result) 
 }
 
 const char *thunk_Vander(void *p) {
-  struct B { void *scope; Tensor x; const int64_t * N; int64_t increasing; OutTensor result; };
+  struct B { void *scope; Word x; const int64_t * N; int64_t increasing; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Vander(b.x, b.N, b.increasing != 0, &b.result.handle)) return e;
+  const Uses uses(b.x);
+  if (auto *e = Vander(used(b.x, "x"), b.N, b.increasing != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3781,9 +4029,10 @@ const char *Var(Tensor self, bool unbiased, Tensor *result) {
 }
 
 const char *thunk_Var(void *p) {
-  struct B { void *scope; Tensor self; int64_t unbiased; OutTensor result; };
+  struct B { void *scope; Word self; int64_t unbiased; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Var(b.self, b.unbiased != 0, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Var(used(b.self, "self"), b.unbiased != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3796,9 +4045,10 @@ const char *VarCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_VarCorrection(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VarCorrection(b.self, b.dim, b.dim_len,
+  const Uses uses(b.self);
+  if (auto *e = VarCorrection(used(b.self, "self"), b.dim, b.dim_len,
       b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
@@ -3813,10 +4063,12 @@ const char *VarCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_VarCorrectionOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return VarCorrectionOut(b.self, b.dim, b.dim_len,
-      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return VarCorrectionOut(used(b.self, "self"), b.dim, b.dim_len,
+      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *VarDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased, bool keepdim,
@@ -3826,9 +4078,10 @@ const char *VarDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbias
 }
 
 const char *thunk_VarDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VarDim(b.self, b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = VarDim(used(b.self, "self"), b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -3839,9 +4092,10 @@ const char *VariableData(Tensor self, Tensor *result) {
 }
 
 const char *thunk_VariableData(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VariableData(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = VariableData(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3852,9 +4106,11 @@ const char *VarMean(Tensor self, bool unbiased, Tensor *result0, Tensor *result1
 }
 
 const char *thunk_VarMean(void *p) {
-  struct B { void *scope; Tensor self; int64_t unbiased; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; int64_t unbiased; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VarMean(b.self, b.unbiased != 0, &b.result0.handle, &b.result1.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = VarMean(used(b.self, "self"), b.unbiased != 0, &b.result0.handle,
+      &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
   return nullptr;
@@ -3866,9 +4122,10 @@ const char *VarMeanCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
 }
 
 const char *thunk_VarMeanCorrection(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VarMeanCorrection(b.self, b.dim, b.dim_len,
+  const Uses uses(b.self);
+  if (auto *e = VarMeanCorrection(used(b.self, "self"), b.dim, b.dim_len,
       b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, &b.result0.handle,
       &b.result1.handle)) return e;
   describe(b.result0);
@@ -3883,11 +4140,12 @@ const char *VarMeanCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_le
 }
 
 const char *thunk_VarMeanCorrectionOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Tensor out0; Tensor out1; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Scalar correction; int64_t keepdim; Word out0; Word out1; };
   auto &b = *static_cast<B *>(p);
-  return VarMeanCorrectionOut(b.self, b.dim, b.dim_len,
-      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, b.out0, b.out1,
-      nullptr, nullptr);
+  const Uses uses(b.self, b.out0, b.out1);
+  return VarMeanCorrectionOut(used(b.self, "self"), b.dim, b.dim_len,
+      b.correction.kind == ScalarNone ? nullptr : &b.correction, b.keepdim != 0, used(b.out0,
+      "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *VarMeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased,
@@ -3898,9 +4156,10 @@ const char *VarMeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool un
 }
 
 const char *thunk_VarMeanDim(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result0; OutTensor result1; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; OutTensor result0; OutTensor result1; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VarMeanDim(b.self, b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
+  const Uses uses(b.self);
+  if (auto *e = VarMeanDim(used(b.self, "self"), b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
       &b.result0.handle, &b.result1.handle)) return e;
   describe(b.result0);
   describe(b.result1);
@@ -3914,9 +4173,11 @@ const char *VarOut(Tensor self, const int64_t *dim, int64_t dim_len, bool unbias
 }
 
 const char *thunk_VarOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t unbiased; int64_t keepdim; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return VarOut(b.self, b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return VarOut(used(b.self, "self"), b.dim, b.dim_len, b.unbiased != 0, b.keepdim != 0,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *VDot(Tensor self, Tensor other, Tensor *result) {
@@ -3925,9 +4186,10 @@ const char *VDot(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_VDot(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VDot(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = VDot(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3937,9 +4199,10 @@ const char *VDotOut(Tensor self, Tensor other, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_VDotOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return VDotOut(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return VDotOut(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *_Version(Tensor self, int64_t *result) {
@@ -3953,9 +4216,10 @@ const char *View(Tensor self, const int64_t *size, int64_t size_len, Tensor *res
 }
 
 const char *thunk_View(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = View(b.self, b.size, b.size_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = View(used(b.self, "self"), b.size, b.size_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3965,9 +4229,10 @@ const char *ViewAs(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_ViewAs(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewAs(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = ViewAs(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3979,9 +4244,10 @@ const char *ViewAsComplex(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ViewAsComplex(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewAsComplex(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewAsComplex(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -3992,9 +4258,10 @@ const char *ViewAsComplexCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ViewAsComplexCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewAsComplexCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewAsComplexCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4006,9 +4273,10 @@ const char *ViewAsComplexCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ViewAsComplexCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ViewAsComplexCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ViewAsComplexCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ViewAsReal(Tensor self, Tensor *result) {
@@ -4018,9 +4286,10 @@ const char *ViewAsReal(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ViewAsReal(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewAsReal(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewAsReal(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4031,9 +4300,10 @@ const char *ViewAsRealCopy(Tensor self, Tensor *result) {
 }
 
 const char *thunk_ViewAsRealCopy(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewAsRealCopy(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewAsRealCopy(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4045,9 +4315,10 @@ const char *ViewAsRealCopyOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ViewAsRealCopyOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ViewAsRealCopyOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ViewAsRealCopyOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *ViewCopy(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
@@ -4056,9 +4327,10 @@ const char *ViewCopy(Tensor self, const int64_t *size, int64_t size_len, Tensor 
 }
 
 const char *thunk_ViewCopy(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; OutTensor result; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewCopy(b.self, b.size, b.size_len, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewCopy(used(b.self, "self"), b.size, b.size_len, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4069,9 +4341,10 @@ const char *ViewCopyDType(Tensor self, ScalarType dtype_, Tensor *result) {
 }
 
 const char *thunk_ViewCopyDType(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewCopyDType(b.self, go_dtype(b.dtype_), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewCopyDType(used(b.self, "self"), go_dtype(b.dtype_), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4083,9 +4356,10 @@ const char *ViewCopyDTypeOut(Tensor self, ScalarType dtype_, Tensor out_, Tensor
 }
 
 const char *thunk_ViewCopyDTypeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t dtype_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ViewCopyDTypeOut(b.self, go_dtype(b.dtype_), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ViewCopyDTypeOut(used(b.self, "self"), go_dtype(b.dtype_), used(b.out_, "out_"), nullptr);
 }
 
 const char *ViewCopyOut(Tensor self, const int64_t *size, int64_t size_len, Tensor out_,
@@ -4096,9 +4370,10 @@ const char *ViewCopyOut(Tensor self, const int64_t *size, int64_t size_len, Tens
 }
 
 const char *thunk_ViewCopyOut(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; Word self; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ViewCopyOut(b.self, b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ViewCopyOut(used(b.self, "self"), b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 const char *ViewDType(Tensor self, ScalarType dtype_, Tensor *result) {
@@ -4108,9 +4383,10 @@ const char *ViewDType(Tensor self, ScalarType dtype_, Tensor *result) {
 }
 
 const char *thunk_ViewDType(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ViewDType(b.self, go_dtype(b.dtype_), &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ViewDType(used(b.self, "self"), go_dtype(b.dtype_), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4121,11 +4397,12 @@ const char *VSplit(Tensor self, int64_t sections, Tensor **result, int64_t *resu
 }
 
 const char *thunk_VSplit(void *p) {
-  struct B { void *scope; Tensor self; int64_t sections; OutTensors result; };
+  struct B { void *scope; Word self; int64_t sections; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = VSplit(b.self, b.sections, &result, &result_len)) return e;
+  if (auto *e = VSplit(used(b.self, "self"), b.sections, &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4137,11 +4414,13 @@ const char *VSplitArray(Tensor self, const int64_t *indices, int64_t indices_len
 }
 
 const char *thunk_VSplitArray(void *p) {
-  struct B { void *scope; Tensor self; const int64_t * indices; int64_t indices_len; OutTensors result; };
+  struct B { void *scope; Word self; const int64_t * indices; int64_t indices_len; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = VSplitArray(b.self, b.indices, b.indices_len, &result, &result_len)) return e;
+  if (auto *e = VSplitArray(used(b.self, "self"), b.indices, b.indices_len, &result,
+      &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4152,9 +4431,10 @@ const char *VStack(const Tensor *tensors, int64_t tensors_len, Tensor *result) {
 }
 
 const char *thunk_VStack(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; OutTensor result; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = VStack(b.tensors, b.tensors_len, &b.result.handle)) return e;
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  if (auto *e = VStack(tensors.data(), tensors.size(), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4165,9 +4445,11 @@ const char *VStackOut(const Tensor *tensors, int64_t tensors_len, Tensor out_, T
 }
 
 const char *thunk_VStackOut(void *p) {
-  struct B { void *scope; const Tensor * tensors; int64_t tensors_len; Tensor out_; };
+  struct B { void *scope; const Word * tensors; int64_t tensors_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return VStackOut(b.tensors, b.tensors_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  const UsedList tensors(b.tensors, b.tensors_len, "tensors");
+  return VStackOut(tensors.data(), tensors.size(), used(b.out_, "out_"), nullptr);
 }
 
 const char *_WeightInt4PackMM(Tensor self, Tensor mat2, int64_t qGroupSize, Tensor qScaleAndZeros,
@@ -4226,9 +4508,11 @@ const char *Where(Tensor condition, Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Where(void *p) {
-  struct B { void *scope; Tensor condition; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word condition; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Where(b.condition, b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.condition, b.self, b.other);
+  if (auto *e = Where(used(b.condition, "condition"), used(b.self, "self"), used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4239,11 +4523,12 @@ const char *WhereNonZero(Tensor condition, Tensor **result, int64_t *result_len)
 }
 
 const char *thunk_WhereNonZero(void *p) {
-  struct B { void *scope; Tensor condition; OutTensors result; };
+  struct B { void *scope; Word condition; OutTensors result; };
   auto &b = *static_cast<B *>(p);
+  const Uses uses(b.condition);
   Tensor *result;
   int64_t result_len;
-  if (auto *e = WhereNonZero(b.condition, &result, &result_len)) return e;
+  if (auto *e = WhereNonZero(used(b.condition, "condition"), &result, &result_len)) return e;
   describe(b.result, result, result_len);
   return nullptr;
 }
@@ -4253,9 +4538,11 @@ const char *WhereOut(Tensor condition, Tensor self, Tensor other, Tensor out_, T
 }
 
 const char *thunk_WhereOut(void *p) {
-  struct B { void *scope; Tensor condition; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word condition; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return WhereOut(b.condition, b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.condition, b.self, b.other, b.out_);
+  return WhereOut(used(b.condition, "condition"), used(b.self, "self"), used(b.other, "other"),
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *WhereScalarOther(Tensor condition, Tensor self, Scalar other, Tensor *result) {
@@ -4264,9 +4551,11 @@ const char *WhereScalarOther(Tensor condition, Tensor self, Scalar other, Tensor
 }
 
 const char *thunk_WhereScalarOther(void *p) {
-  struct B { void *scope; Tensor condition; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word condition; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = WhereScalarOther(b.condition, b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.condition, b.self);
+  if (auto *e = WhereScalarOther(used(b.condition, "condition"), used(b.self, "self"), b.other,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4277,9 +4566,11 @@ const char *WhereScalars(Tensor condition, Scalar self, Scalar other, Tensor *re
 }
 
 const char *thunk_WhereScalars(void *p) {
-  struct B { void *scope; Tensor condition; Scalar self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word condition; Scalar self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = WhereScalars(b.condition, b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.condition);
+  if (auto *e = WhereScalars(used(b.condition, "condition"), b.self, b.other,
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4290,9 +4581,11 @@ const char *WhereScalarSelf(Tensor condition, Scalar self, Tensor other, Tensor 
 }
 
 const char *thunk_WhereScalarSelf(void *p) {
-  struct B { void *scope; Tensor condition; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word condition; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = WhereScalarSelf(b.condition, b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.condition, b.other);
+  if (auto *e = WhereScalarSelf(used(b.condition, "condition"), b.self, used(b.other, "other"),
+      &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4319,9 +4612,10 @@ const char *Xlogy(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Xlogy(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Xlogy(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Xlogy(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4333,9 +4627,10 @@ const char *Xlogy_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Xlogy_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Xlogy_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Xlogy_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *XlogyOutScalarOther(Tensor self, Scalar other, Tensor out_, Tensor *result) {
@@ -4346,9 +4641,10 @@ const char *XlogyOutScalarOther(Tensor self, Scalar other, Tensor out_, Tensor *
 }
 
 const char *thunk_XlogyOutScalarOther(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; Tensor out_; };
+  struct B { void *scope; Word self; Scalar other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return XlogyOutScalarOther(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return XlogyOutScalarOther(used(b.self, "self"), b.other, used(b.out_, "out_"), nullptr);
 }
 
 const char *XlogyOutScalarSelf(Scalar self, Tensor other, Tensor out_, Tensor *result) {
@@ -4359,9 +4655,10 @@ const char *XlogyOutScalarSelf(Scalar self, Tensor other, Tensor out_, Tensor *r
 }
 
 const char *thunk_XlogyOutScalarSelf(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; Tensor out_; };
+  struct B { void *scope; Scalar self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return XlogyOutScalarSelf(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.other, b.out_);
+  return XlogyOutScalarSelf(b.self, used(b.other, "other"), used(b.out_, "out_"), nullptr);
 }
 
 const char *XlogyOutTensor(Tensor self, Tensor other, Tensor out_, Tensor *result) {
@@ -4369,9 +4666,11 @@ const char *XlogyOutTensor(Tensor self, Tensor other, Tensor out_, Tensor *resul
 }
 
 const char *thunk_XlogyOutTensor(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; Tensor out_; };
+  struct B { void *scope; Word self; Word other; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return XlogyOutTensor(b.self, b.other, b.out_, nullptr);
+  const Uses uses(b.self, b.other, b.out_);
+  return XlogyOutTensor(used(b.self, "self"), used(b.other, "other"), used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *XlogyScalarOther(Tensor self, Scalar other, Tensor *result) {
@@ -4380,9 +4679,10 @@ const char *XlogyScalarOther(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_XlogyScalarOther(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = XlogyScalarOther(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = XlogyScalarOther(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4394,9 +4694,10 @@ const char *XlogyScalarOther_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_XlogyScalarOther_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return XlogyScalarOther_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return XlogyScalarOther_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *XlogyScalarSelf(Scalar self, Tensor other, Tensor *result) {
@@ -4405,9 +4706,10 @@ const char *XlogyScalarSelf(Scalar self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_XlogyScalarSelf(void *p) {
-  struct B { void *scope; Scalar self; Tensor other; OutTensor result; };
+  struct B { void *scope; Scalar self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = XlogyScalarSelf(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.other);
+  if (auto *e = XlogyScalarSelf(b.self, used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4418,9 +4720,10 @@ const char *Xor(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Xor(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; OutTensor result; };
+  struct B { void *scope; Word self; Word other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Xor(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self, b.other);
+  if (auto *e = Xor(used(b.self, "self"), used(b.other, "other"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4431,9 +4734,10 @@ const char *Xor_(Tensor self, Tensor other, Tensor *result) {
 }
 
 const char *thunk_Xor_(void *p) {
-  struct B { void *scope; Tensor self; Tensor other; };
+  struct B { void *scope; Word self; Word other; };
   auto &b = *static_cast<B *>(p);
-  return Xor_(b.self, b.other, nullptr);
+  const Uses uses(b.self, b.other);
+  return Xor_(used(b.self, "self"), used(b.other, "other"), nullptr);
 }
 
 const char *XorScalar(Tensor self, Scalar other, Tensor *result) {
@@ -4441,9 +4745,10 @@ const char *XorScalar(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_XorScalar(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; OutTensor result; };
+  struct B { void *scope; Word self; Scalar other; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = XorScalar(b.self, b.other, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = XorScalar(used(b.self, "self"), b.other, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4454,9 +4759,10 @@ const char *XorScalar_(Tensor self, Scalar other, Tensor *result) {
 }
 
 const char *thunk_XorScalar_(void *p) {
-  struct B { void *scope; Tensor self; Scalar other; };
+  struct B { void *scope; Word self; Scalar other; };
   auto &b = *static_cast<B *>(p);
-  return XorScalar_(b.self, b.other, nullptr);
+  const Uses uses(b.self);
+  return XorScalar_(used(b.self, "self"), b.other, nullptr);
 }
 
 const char *Zero(Tensor self, Tensor *result) {
@@ -4465,9 +4771,10 @@ const char *Zero(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Zero(void *p) {
-  struct B { void *scope; Tensor self; OutTensor result; };
+  struct B { void *scope; Word self; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = Zero(b.self, &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = Zero(used(b.self, "self"), &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
@@ -4479,9 +4786,10 @@ const char *Zero_(Tensor self, Tensor *result) {
 }
 
 const char *thunk_Zero_(void *p) {
-  struct B { void *scope; Tensor self; };
+  struct B { void *scope; Word self; };
   auto &b = *static_cast<B *>(p);
-  return Zero_(b.self, nullptr);
+  const Uses uses(b.self);
+  return Zero_(used(b.self, "self"), nullptr);
 }
 
 const char *ZeroOut(Tensor self, Tensor out_, Tensor *result) {
@@ -4491,9 +4799,10 @@ const char *ZeroOut(Tensor self, Tensor out_, Tensor *result) {
 }
 
 const char *thunk_ZeroOut(void *p) {
-  struct B { void *scope; Tensor self; Tensor out_; };
+  struct B { void *scope; Word self; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ZeroOut(b.self, b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ZeroOut(used(b.self, "self"), used(b.out_, "out_"), nullptr);
 }
 
 const char *Zeros(const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -4522,11 +4831,12 @@ const char *ZerosLike(Tensor self, const ScalarType *dtype_, const Layout *layou
 }
 
 const char *thunk_ZerosLike(void *p) {
-  struct B { void *scope; Tensor self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
+  struct B { void *scope; Word self; int64_t dtype_; int64_t layout_; int64_t device_; const bool * pin_memory; int64_t memory_format_; int64_t requires_grad; OutTensor result; };
   auto &b = *static_cast<B *>(p);
-  if (auto *e = ZerosLike(b.self, OptScalarType(b.dtype_).get(), OptLayout(b.layout_).get(),
-      OptDevice(b.device_).get(), b.pin_memory, OptMemoryFormat(b.memory_format_).get(),
-      &b.result.handle)) return e;
+  const Uses uses(b.self);
+  if (auto *e = ZerosLike(used(b.self, "self"), OptScalarType(b.dtype_).get(),
+      OptLayout(b.layout_).get(), OptDevice(b.device_).get(), b.pin_memory,
+      OptMemoryFormat(b.memory_format_).get(), &b.result.handle)) return e;
   if (b.requires_grad) if (auto *e = requires_grad(b.result.handle)) return e;
   describe(b.result);
   return nullptr;
@@ -4540,9 +4850,11 @@ const char *ZerosLikeOut(Tensor self, const MemoryFormat *memory_format_, Tensor
 }
 
 const char *thunk_ZerosLikeOut(void *p) {
-  struct B { void *scope; Tensor self; int64_t memory_format_; Tensor out_; };
+  struct B { void *scope; Word self; int64_t memory_format_; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ZerosLikeOut(b.self, OptMemoryFormat(b.memory_format_).get(), b.out_, nullptr);
+  const Uses uses(b.self, b.out_);
+  return ZerosLikeOut(used(b.self, "self"), OptMemoryFormat(b.memory_format_).get(), used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *ZerosOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result) {
@@ -4552,9 +4864,10 @@ const char *ZerosOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor 
 }
 
 const char *thunk_ZerosOut(void *p) {
-  struct B { void *scope; const int64_t * size; int64_t size_len; Tensor out_; };
+  struct B { void *scope; const int64_t * size; int64_t size_len; Word out_; };
   auto &b = *static_cast<B *>(p);
-  return ZerosOut(b.size, b.size_len, b.out_, nullptr);
+  const Uses uses(b.out_);
+  return ZerosOut(b.size, b.size_len, used(b.out_, "out_"), nullptr);
 }
 
 }  // extern "C"

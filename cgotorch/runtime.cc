@@ -18,6 +18,7 @@
 #include "late_devices.h"
 #include "python.h"
 #include "thunk.h"
+#include "words.h"
 
 namespace cgotorch {
 
@@ -86,6 +87,7 @@ class Registration {
     all.freed += state_->freed;
     all.alive.erase(std::find(all.alive.begin(), all.alive.end(), state_));
     set_count();
+    end_words(*state_);
   }
   Registration(const Registration &) = delete;
   Registration &operator=(const Registration &) = delete;
@@ -100,12 +102,17 @@ class Registration {
 
 }  // namespace
 
+void register_thread() { thread_local Registration registration(&tls); }
+
+std::mutex &threads_mutex() { return threads().mutex; }
+const std::vector<ThreadState *> &living_threads() { return threads().alive; }
+
 void apply_settings(ThreadState &s) noexcept {
   if (const ThreadState *last = last_thread.load(); last != nullptr && last != &s) {
     for (;;) pause();
   }
   try {
-    thread_local Registration registration(&s);
+    register_thread();
     s.settings = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
     forward_warnings();
     if (const int64_t n = num_threads.load(); n > 0) {
@@ -226,8 +233,11 @@ void need_cuda() {
 using namespace cgotorch;
 
 namespace {
+inline const char *run_thunk(int64_t i, cgotorch_block *block) {
+  return catching([=] { return thunks[i](block); });
+}
 inline void run(int64_t i, cgotorch_block *block) {
-  const char *err = thunks[i](block);
+  const char *err = run_thunk(i, block);
   block->scope =
       __builtin_expect(err == nullptr, 1) ? tls.scope : reinterpret_cast<int64_t>(err) + 1;
 }
@@ -251,7 +261,7 @@ const char *cgotorch_block_error(cgotorch_block *block) {
 }
 
 const char *cgotorch_call(int64_t i, cgotorch_block *block) {
-  const char *err = thunks[i](block);
+  const char *err = run_thunk(i, block);
   block->scope = tls.scope;
   return err;
 }
@@ -264,11 +274,6 @@ void *cgotorch_scope_enter(int64_t scope) {
   void *previous = cgotorch_scope_get();
   tls.scope = scope;
   return previous;
-}
-
-void cgotorch_scope_leave(int64_t previous, const int64_t *handles, int64_t n) {
-  tls.scope = previous;
-  cgotorch_free(handles, n);
 }
 
 void cgotorch_free(const int64_t *handles, int64_t n) {

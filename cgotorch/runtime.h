@@ -38,9 +38,26 @@ CGOTORCH_API const char *cgotorch_api_hash(void);
 
 /* Makes scope the current one and returns the previous one. */
 CGOTORCH_API void *cgotorch_scope_enter(int64_t scope);
-/* Makes previous the current one again and frees n handles (zeros are skipped). */
-CGOTORCH_API void cgotorch_scope_leave(int64_t previous, const int64_t *handles, int64_t n);
+/* Makes previous the current one again and closes n small tensors, whose words lie in one row: see
+ * words.h. */
+CGOTORCH_API bool cgotorch_scope_leave(int64_t previous, int64_t *row, int64_t n);
 CGOTORCH_API void *cgotorch_scope_get(void);
+
+/* Words -------------------------------------------------------------------------------------- */
+
+/* A word is memory of the caller's with a handle in it, 0 once the tensor is closed; here they are
+ * passed by their addresses. Blocks have words for tensors, and addresses of words for lists of
+ * them: so a tensor may be closed while calls use it, and before. A call finds the handle in each
+ * of its words, and it is freed after the call; or fails with a ValueError. */
+
+/* Takes the handles out of n words and frees them, now or when the calls that use them are done.
+ * Small tensors wait for some more, to be freed together; all are taken for such if small is true.
+ * Words without a handle are skipped. It returns whether there are handles that wait. */
+CGOTORCH_API bool cgotorch_close(const int64_t *words, int64_t n, bool small);
+/* Frees what waits, except for what is in use, and returns whether there was some. */
+CGOTORCH_API bool cgotorch_free_closed(void);
+/* Returns a second handle to the tensor in a word; NULL if it was closed. */
+CGOTORCH_API Tensor cgotorch_hold(int64_t word);
 
 /* FreeTensors for handles that are stored as integers: cgo inspects what pointers to pointers point
  * to, which takes longer than to free it. */

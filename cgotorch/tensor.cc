@@ -7,11 +7,13 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
 #include "internal.h"
 #include "late_devices.h"
+#include "words.h"
 
 namespace cgotorch {
 namespace {
@@ -134,6 +136,28 @@ Storage release_storage(at::Storage &&s) {
 }
 
 }  // namespace
+
+void free_handles(const Tensor *first, int64_t n, size_t step) noexcept {
+  // The objects have mostly left the caches by now: each is fetched while those before are freed,
+  // first the tensor, then the storage that it points to.
+  constexpr int64_t kAhead = 6, kStorageAhead = 3;
+  const auto handle = [first, step](int64_t i) { return first[static_cast<size_t>(i) * step]; };
+  for (int64_t i = 0; i < n; i++) {
+    if (i + kAhead < n) {
+      const char *object = reinterpret_cast<const char *>(handle(i + kAhead));
+      for (size_t at = 0; at < sizeof(at::TensorImpl); at += 64) __builtin_prefetch(object + at, 1);
+    }
+    if (i + kStorageAhead < n && handle(i + kStorageAhead) != nullptr) {
+      const auto *impl = reinterpret_cast<const at::TensorImpl *>(handle(i + kStorageAhead));
+      const auto *storage =
+          reinterpret_cast<const char *>(impl->unsafe_storage().unsafeGetStorageImpl());
+      for (size_t at = 0; at < sizeof(at::StorageImpl); at += 64)
+        __builtin_prefetch(storage + at, 1);
+    }
+    free_one(handle(i));
+  }
+}
+
 }  // namespace cgotorch
 
 using namespace cgotorch;
@@ -142,25 +166,7 @@ extern "C" {
 
 void FreeTensor(Tensor t) { free_one(t); }
 
-void FreeTensors(const Tensor *t, int64_t n) {
-  // The objects have mostly left the caches by now: each is fetched while those before are freed,
-  // first the tensor, then the storage that it points to.
-  constexpr int64_t kAhead = 6, kStorageAhead = 3;
-  for (int64_t i = 0; i < n; i++) {
-    if (i + kAhead < n) {
-      const char *object = reinterpret_cast<const char *>(t[i + kAhead]);
-      for (size_t at = 0; at < sizeof(at::TensorImpl); at += 64) __builtin_prefetch(object + at, 1);
-    }
-    if (i + kStorageAhead < n && t[i + kStorageAhead] != nullptr) {
-      const auto *impl = reinterpret_cast<const at::TensorImpl *>(t[i + kStorageAhead]);
-      const auto *storage =
-          reinterpret_cast<const char *>(impl->unsafe_storage().unsafeGetStorageImpl());
-      for (size_t at = 0; at < sizeof(at::StorageImpl); at += 64)
-        __builtin_prefetch(storage + at, 1);
-    }
-    free_one(t[i]);
-  }
-}
+void FreeTensors(const Tensor *t, int64_t n) { free_handles(t, n, 1); }
 
 Tensor RetainTensor(Tensor t) {
   if (t == nullptr) return nullptr;
@@ -169,6 +175,19 @@ Tensor RetainTensor(Tensor t) {
 
 const char *GetTensorInfo(Tensor t, TensorInfo *info) {
   return guard([&] { fill_info(in(t, "t"), info); });
+}
+
+const char *cgotorch_info(int64_t word, TensorInfo *info, int64_t *dims, int64_t n) {
+  return with_word(word, "self", [=](Tensor t) {
+    TensorInfo found;
+    if (const char *err = GetTensorInfo(t, &found)) return err;
+    if (2 * found.ndim <= n) {
+      if (found.sizes != nullptr) std::copy_n(found.sizes, found.ndim, dims);
+      if (found.strides != nullptr) std::copy_n(found.strides, found.ndim, dims + found.ndim);
+    }
+    *info = found;
+    return static_cast<const char *>(nullptr);
+  });
 }
 
 const char *TensorData(Tensor t, void **data) {
@@ -203,6 +222,18 @@ const char *TensorCopyOut(Tensor t, void *dst, int64_t nbytes) {
     }
     if (nbytes > 0) std::memcpy(dst, a.const_data_ptr(), static_cast<size_t>(nbytes));
   });
+}
+
+const char *cgotorch_data(int64_t word, void **data) {
+  return with_word(word, "self", [=](Tensor t) { return TensorData(t, data); });
+}
+
+const char *cgotorch_item(int64_t word, Scalar *result) {
+  return with_word(word, "self", [=](Tensor t) { return TensorItem(t, result); });
+}
+
+const char *cgotorch_copy_out(int64_t word, void *dst, int64_t nbytes) {
+  return with_word(word, "self", [=](Tensor t) { return TensorCopyOut(t, dst, nbytes); });
 }
 
 const char *TensorFromData(const void *src, int64_t nbytes, const int64_t *sizes, int64_t ndim,

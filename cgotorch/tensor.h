@@ -44,9 +44,18 @@ enum {
 /* Fills *info. Fails for NULL only. */
 CGOTORCH_API const char *GetTensorInfo(Tensor t, TensorInfo *info) CGOTORCH_SYMBOL(GetTensorInfo);
 
+/* The same for a tensor in a word (runtime.h), whose sizes and then strides it copies to dims,
+ * where ndim of each are no more than n numbers. What info points to may be gone. */
+CGOTORCH_API const char *cgotorch_info(int64_t word, TensorInfo *info, int64_t *dims, int64_t n);
+
 /* The address of the first element; NULL for tensors without plain memory (meta, sparse, ...) and
  * for empty ones. Not copied, not owned. */
 CGOTORCH_API const char *TensorData(Tensor t, void **data) CGOTORCH_SYMBOL(TensorData);
+
+/* The same and the next two for a tensor in a word. */
+CGOTORCH_API const char *cgotorch_data(int64_t word, void **data);
+CGOTORCH_API const char *cgotorch_item(int64_t word, Scalar *result);
+CGOTORCH_API const char *cgotorch_copy_out(int64_t word, void *dst, int64_t nbytes);
 
 /* The only element of a tensor of one element. RuntimeError for any other number of elements. */
 CGOTORCH_API const char *TensorItem(Tensor t, Scalar *result) CGOTORCH_SYMBOL(TensorItem);

@@ -2,7 +2,7 @@
 // leaves the results there. Generated thunks are written with these.
 #pragma once
 
-#include "internal.h"
+#include "words.h"
 
 namespace cgotorch {
 

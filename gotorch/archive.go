@@ -264,8 +264,8 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	p.Tuple()
 	p.Persistent()
 	p.Int(int64(i.storage_offset))
-	a.ints(copyDims(i.sizes, i.ndim))
-	a.ints(copyDims(i.strides, i.ndim))
+	a.ints(i.copySizes())
+	a.ints(i.copyStrides())
 	p.Bool(i.flags&C.TensorRequiresGrad != 0)
 	p.Global("collections", "OrderedDict") // of hooks, which are not saved
 	p.Mark()

@@ -69,19 +69,18 @@ func Backward(tensors, gradTensors []Tensor, opts ...BackwardOptions) {
 func backward(tensors, gradTensors []Tensor, opt BackwardOptions) {
 	const op = "Backward"
 	checkGrads(op, "tensors", "gradTensors", len(tensors), gradTensors)
-	roots := cHandles(op, "tensors", tensors)
-	grads := cOptHandles(op, "gradTensors", gradTensors)
+	var held holder
+	defer held.free()
+	roots := held.all(op, "tensors", tensors)
+	grads := held.given(op, "gradTensors", gradTensors)
 	var inputs []C.Tensor
 	if opt.Inputs != nil {
-		inputs = append(make([]C.Tensor, 0, 1), cHandles(op, "Inputs", opt.Inputs)...)
+		inputs = append(make([]C.Tensor, 0, 1), held.all(op, "Inputs", opt.Inputs)...)
 	}
 	state := enterBack()
 	err := C.Backward(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(grads), cBool(opt.RetainGraph),
 		C.bool(opt.CreateGraph), unsafe.SliceData(inputs), C.int64_t(len(inputs)))
 	warnings := leaveBack(state)
-	runtime.KeepAlive(tensors)
-	runtime.KeepAlive(gradTensors)
-	runtime.KeepAlive(opt)
 	checkBack(op, unsafe.Pointer(err), warnings)
 }
 
@@ -106,18 +105,17 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	const op = "Grad"
 	opt := option(opts)
 	checkGrads(op, "outputs", "GradOutputs", len(outputs), opt.GradOutputs)
-	roots := cHandles(op, "outputs", outputs)
-	of := cHandles(op, "inputs", inputs)
-	grads := cOptHandles(op, "GradOutputs", opt.GradOutputs)
+	var held holder
+	defer held.free()
+	roots := held.all(op, "outputs", outputs)
+	of := held.all(op, "inputs", inputs)
+	grads := held.given(op, "GradOutputs", opt.GradOutputs)
 	results := make([]C.Tensor, len(inputs))
 	state := enterBack()
 	err := C.Grad(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(of), C.int64_t(len(of)),
 		unsafe.SliceData(grads), cBool(opt.RetainGraph), C.bool(opt.CreateGraph), C.bool(opt.AllowUnused),
 		C.bool(opt.MaterializeGrads), unsafe.SliceData(results))
 	warnings := leaveBack(state)
-	runtime.KeepAlive(outputs)
-	runtime.KeepAlive(inputs)
-	runtime.KeepAlive(opt)
 	checkBack(op, unsafe.Pointer(err), warnings)
 	return wrapHandles(results)
 }
@@ -128,27 +126,40 @@ func checkGrads(op, of, arg string, n int, grads []Tensor) {
 	}
 }
 
-// cHandles returns the handles of tensors as functions that are no generated op take them.
-func cHandles(op, arg string, ts []Tensor) []C.Tensor {
+// holder holds tensors for functions that are no generated op, as [Tensor.hold] does.
+type holder struct{ handles []C.Tensor }
+
+func (h *holder) one(op, arg string, t Tensor) C.Tensor {
+	handle := t.hold(op, arg)
+	h.handles = append(h.handles, handle)
+	return handle
+}
+
+// all returns the handles of a list.
+func (h *holder) all(op, arg string, ts []Tensor) []C.Tensor {
 	hs := make([]C.Tensor, len(ts))
 	for i, t := range ts {
-		hs[i] = C.Tensor(t.use(op, arg))
+		hs[i] = h.one(op, arg, t)
 	}
 	return hs
 }
 
-// cOptHandles is cHandles where tensors may be none. It returns nil for an empty list.
-func cOptHandles(op, arg string, ts []Tensor) []C.Tensor {
+// given is all where tensors may be none. It returns nil for an empty list.
+func (h *holder) given(op, arg string, ts []Tensor) []C.Tensor {
 	if len(ts) == 0 {
 		return nil
 	}
 	hs := make([]C.Tensor, len(ts))
 	for i, t := range ts {
 		if t.T != nil {
-			hs[i] = C.Tensor(t.use(op, arg))
+			hs[i] = h.one(op, arg, t)
 		}
 	}
 	return hs
+}
+
+func (h *holder) free() {
+	C.FreeTensors(unsafe.SliceData(h.handles), C.int64_t(len(h.handles)))
 }
 
 func wrapHandles(hs []C.Tensor) []Tensor {
@@ -173,10 +184,10 @@ func cBool(b *bool) *C.bool {
 // not a copy. For a t that is no leaf and has not been told to [Tensor.RetainGrad] there is a warning.
 func (t Tensor) Grad() Tensor {
 	var g C.Tensor
-	self := C.Tensor(t.use("Grad", "self"))
+	self := t.hold("Grad", "self")
+	defer C.FreeTensor(self)
 	warnings := gatherWarnings()
 	err := C.TensorGrad(self, &g)
-	runtime.KeepAlive(t.T)
 	checkBack("Grad", unsafe.Pointer(err), warnings.gathered())
 	return wrapHandle(unsafe.Pointer(g))
 }
@@ -186,11 +197,12 @@ func (t Tensor) Grad() Tensor {
 func (t Tensor) SetGrad(grad Tensor) {
 	var g C.Tensor
 	if grad.T != nil {
-		g = C.Tensor(grad.use("SetGrad", "grad"))
+		g = grad.hold("SetGrad", "grad")
+		defer C.FreeTensor(g)
 	}
-	err := C.TensorSetGrad(C.Tensor(t.use("SetGrad", "self")), g)
-	runtime.KeepAlive(t.T)
-	runtime.KeepAlive(grad.T)
+	self := t.hold("SetGrad", "self")
+	defer C.FreeTensor(self)
+	err := C.TensorSetGrad(self, g)
 	if err != nil {
 		panicC("SetGrad", unsafe.Pointer(err))
 	}
@@ -204,12 +216,17 @@ func (t Tensor) RequiresGrad() bool { return t.flag("RequiresGrad", C.TensorRequ
 // gradients.
 func (t Tensor) RequiresGrad_(requiresGrad ...bool) Tensor {
 	on := len(requiresGrad) == 0 || requiresGrad[0]
-	err := C.TensorSetRequiresGrad(C.Tensor(t.use("RequiresGrad_", "self")), C.bool(on))
-	runtime.KeepAlive(t.T)
+	err := t.setRequiresGrad("RequiresGrad_", on)
 	if err != nil {
 		panicC("RequiresGrad_", unsafe.Pointer(err))
 	}
 	return t
+}
+
+func (t Tensor) setRequiresGrad(op string, on bool) *C.char {
+	h := t.hold(op, "self")
+	defer C.FreeTensor(h)
+	return C.TensorSetRequiresGrad(h, C.bool(on))
 }
 
 // IsLeaf reports whether t is where a graph begins: made by the program, or not requiring grad.
@@ -218,8 +235,9 @@ func (t Tensor) IsLeaf() bool { return t.flag("IsLeaf", C.TensorIsLeaf) }
 // RetainGrad makes backward passes keep the gradient of t, which they do by themselves for leaves
 // only. It panics with a RuntimeError if t does not require grad.
 func (t Tensor) RetainGrad() {
-	err := C.RetainGradOf(C.Tensor(t.use("RetainGrad", "self")))
-	runtime.KeepAlive(t.T)
+	self := t.hold("RetainGrad", "self")
+	defer C.FreeTensor(self)
+	err := C.RetainGradOf(self)
 	if err != nil {
 		panicC("RetainGrad", unsafe.Pointer(err))
 	}
@@ -227,9 +245,7 @@ func (t Tensor) RetainGrad() {
 
 // GradFnName returns the name of the node that made t, "AddBackward0"; "" for leaves.
 func (t Tensor) GradFnName() string {
-	name := gradFnName(t)
-	runtime.KeepAlive(t.T)
-	return name
+	return gradFnName(t)
 }
 
 // Hooks ------------------------------------------------------------------------------------------------
@@ -275,11 +291,11 @@ func (t Tensor) RegisterPostAccumulateGradHook(fn func(leaf Tensor)) *HookHandle
 }
 
 func register(op string, t Tensor, c *callback, with func(C.Tensor, C.int64_t, *C.Hook) *C.char) *HookHandle {
-	h := C.Tensor(t.use(op, "self"))
+	h := t.hold(op, "self")
+	defer C.FreeTensor(h)
 	token := c.lend()
 	var handle C.Hook
 	err := with(h, token, &handle)
-	runtime.KeepAlive(t.T)
 	if err != nil {
 		unpin(int64(token))
 		panicC(op, unsafe.Pointer(err))

@@ -10,11 +10,14 @@ package gotorch
 #cgo nocallback cgotorch_block_error
 #cgo noescape FreeArray
 #cgo nocallback FreeArray
+#cgo noescape cgotorch_hold
+#cgo nocallback cgotorch_hold
 */
 import "C"
 
 import (
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -191,36 +194,48 @@ func wrapHandle(h unsafe.Pointer) Tensor {
 
 func currentScope() unsafe.Pointer { return C.cgotorch_scope_get() }
 
-// handle returns the handle of a required argument. Like optHandle it is small enough to be inlined.
-func (t Tensor) handle(op opID, arg string) unsafe.Pointer {
-	if t.T == nil || *t.T == nil {
-		panicTensor(t, op, arg)
-	}
-	return *t.T
-}
-
-// optHandle returns the handle of an optional argument, nil for none.
-func (t Tensor) optHandle(op opID, arg string) unsafe.Pointer {
+// word returns what C reads the handle of a required argument from: see cgotorch/words.h. C finds out
+// where the tensor was closed, so that it may be closed up to then. It is small enough to be inlined.
+func (t Tensor) word(op opID, arg string) unsafe.Pointer {
 	if t.T == nil {
-		return nil
-	}
-	if *t.T == nil {
 		panicTensor(t, op, arg)
 	}
-	return *t.T
+	return unsafe.Pointer(t.T)
 }
 
 //go:noinline
 func panicTensor(t Tensor, op opID, arg string) { panic(badTensor(t, op.String(), arg)) }
 
-// use is handle for functions that are no generated op.
-func (t Tensor) use(op, arg string) unsafe.Pointer {
+// wordOf is word for functions that are no generated op.
+func (t Tensor) wordOf(op, arg string) C.int64_t {
+	if t.T == nil {
+		panic(badTensor(t, op, arg))
+	}
+	return C.int64_t(uintptr(unsafe.Pointer(t.T)))
+}
+
+// hold returns a handle to t's tensor that no Close takes away. The caller gives it to FreeTensor.
+func (t Tensor) hold(op, arg string) C.Tensor {
 	if t.T != nil {
-		if h := *t.T; h != nil {
+		h := C.cgotorch_hold(t.wordOf(op, arg))
+		runtime.KeepAlive(t.T)
+		if h != nil {
 			return h
 		}
 	}
 	panic(badTensor(t, op, arg))
+}
+
+// held returns t's tensor as one that nobody else can close.
+func (t Tensor) held(op, arg string) Tensor {
+	return newOwn(uintptr(unsafe.Pointer(t.hold(op, arg))))
+}
+
+// check panics if t is none, or was closed.
+func (t Tensor) check(op, arg string) {
+	if !t.Defined() {
+		panic(badTensor(t, op, arg))
+	}
 }
 
 //go:noinline
@@ -231,28 +246,22 @@ func badTensor(t Tensor, op, arg string) *Error {
 	return newError(op, ValueError, "argument '"+arg+"' was used after Close, or after the Scope it was made in")
 }
 
-// handles returns the handles of a list as C wants them.
-func handles(ts []Tensor, op opID, arg string) (unsafe.Pointer, int64) {
-	if len(ts) == 0 {
-		return nil, 0
+// words returns the words of a list as C wants them: as they lie in the list.
+func words(ts []Tensor, op opID, arg string) (unsafe.Pointer, int64) {
+	for _, t := range ts {
+		if t.T == nil {
+			panicTensor(t, op, arg)
+		}
 	}
-	hs := make([]unsafe.Pointer, len(ts))
-	for i, t := range ts {
-		hs[i] = t.handle(op, arg)
-	}
-	return unsafe.Pointer(&hs[0]), int64(len(hs))
+	return optWords(ts)
 }
 
-// optHandles is handles for a list whose elements may be none.
-func optHandles(ts []Tensor, op opID, arg string) (unsafe.Pointer, int64) {
+// optWords is words for a list whose elements may be none.
+func optWords(ts []Tensor) (unsafe.Pointer, int64) {
 	if len(ts) == 0 {
 		return nil, 0
 	}
-	hs := make([]unsafe.Pointer, len(ts))
-	for i, t := range ts {
-		hs[i] = t.optHandle(op, arg)
-	}
-	return unsafe.Pointer(&hs[0]), int64(len(hs))
+	return unsafe.Pointer(unsafe.SliceData(ts)), int64(len(ts))
 }
 
 func boolInt(b bool) int64 {

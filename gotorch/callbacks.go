@@ -213,9 +213,7 @@ func handOut(t Tensor, op, arg string) C.Tensor {
 	if t.T == nil {
 		return nil
 	}
-	h := C.RetainTensor(C.Tensor(t.use(op, arg)))
-	runtime.KeepAlive(t.T)
-	return h
+	return t.hold(op, arg)
 }
 
 //export gotorch_grad_hook

@@ -8,7 +8,6 @@ import "C"
 
 import (
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,13 +63,14 @@ func (m *compiled) Free() { C.AOTIFree(m.h) }
 // Run implements [door.Compiled].
 func (m *compiled) Run(inputs []Tensor) []Tensor {
 	const op = "aoti.Run"
-	hs := cHandles(op, "inputs", inputs)
+	var held holder
+	defer held.free()
+	hs := held.all(op, "inputs", inputs)
 	var results *C.Tensor
 	var n C.int64_t
 	state := enterBack()
 	err := C.AOTIRun(m.h, unsafe.SliceData(hs), C.int64_t(len(hs)), &results, &n)
 	warnings := leaveBack(state)
-	runtime.KeepAlive(inputs)
 	return m.takeResults(op, results, n, err, warnings)
 }
 
@@ -104,13 +104,14 @@ func (m *compiled) SetConstants(op string, names []string, tensors []Tensor, all
 			return newError(op, ValueError, "the name "+strconv.Quote(name)+" contains a NUL byte")
 		}
 	}
-	hs := cHandles(op, "tensors", tensors)
+	var held holder
+	defer held.free()
+	hs := held.all(op, "tensors", tensors)
 	cNames := cStrings(names)
 	defer freeStrings(cNames)
 	state := enterBack()
 	cErr := C.AOTISetConstants(m.h, unsafe.SliceData(cNames), unsafe.SliceData(hs), C.int64_t(len(hs)), C.bool(all))
 	warnings := leaveBack(state)
-	runtime.KeepAlive(tensors)
 	checkBack(op, unsafe.Pointer(cErr), warnings)
 	return nil
 }

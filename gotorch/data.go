@@ -4,8 +4,8 @@ package gotorch
 #include <cgotorch.h>
 #cgo noescape TensorFromData
 #cgo nocallback TensorFromData
-#cgo noescape TensorCopyOut
-#cgo nocallback TensorCopyOut
+#cgo noescape cgotorch_copy_out
+#cgo nocallback cgotorch_copy_out
 
 static const char *blob_of_go(void *data, int64_t nbytes, const int64_t *sizes, int64_t ndim,
                               ScalarType dtype, int64_t token, Tensor *result) {
@@ -171,7 +171,7 @@ func NewTensor(data any, opts ...TensorOptions) Tensor {
 		t.Close()
 	}
 	if opt.RequiresGrad {
-		if err := C.TensorSetRequiresGrad(C.Tensor(result.use("NewTensor", "data")), true); err != nil {
+		if err := result.setRequiresGrad("NewTensor", true); err != nil {
 			panicC("NewTensor", unsafe.Pointer(err))
 		}
 	}
@@ -234,7 +234,7 @@ func RawData(t Tensor) []byte {
 }
 
 // memory returns where t's elements are, if they lie in CPU memory one after the other.
-func (t Tensor) memory(op string, i *C.TensorInfo) unsafe.Pointer {
+func (t Tensor) memory(op string, i *tensorInfo) unsafe.Pointer {
 	switch d := deviceOf(i.device); {
 	case d.Type() != DeviceTypeCPU:
 		panic(newError(op, RuntimeError, "the tensor is on "+d.String()+", not in CPU memory"))
@@ -244,7 +244,7 @@ func (t Tensor) memory(op string, i *C.TensorInfo) unsafe.Pointer {
 		panic(newError(op, ValueError, "the tensor is lazily conjugated or negated: call ResolveConj or ResolveNeg first"))
 	}
 	var data unsafe.Pointer
-	if err := C.TensorData(C.Tensor(t.use(op, "self")), &data); err != nil {
+	if err := C.cgotorch_data(t.wordOf(op, "self"), &data); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
 	runtime.KeepAlive(t.T)
@@ -266,8 +266,7 @@ func ToSlice[T Element](t Tensor) []T {
 		defer t.Close()
 	}
 	out := make([]T, int(i.numel))
-	h := t.use("ToSlice", "t")
-	err := C.TensorCopyOut(C.Tensor(h), unsafe.Pointer(unsafe.SliceData(out)), C.int64_t(len(out)*want.Size()))
+	err := C.cgotorch_copy_out(t.wordOf("ToSlice", "t"), unsafe.Pointer(unsafe.SliceData(out)), C.int64_t(len(out)*want.Size()))
 	runtime.KeepAlive(t.T)
 	if err != nil {
 		panicC("ToSlice", unsafe.Pointer(err))

@@ -151,12 +151,14 @@ type caller struct {
 	op      string
 	values  []C.Value
 	strings []unsafe.Pointer // to be freed
+	held    holder
 }
 
 func (c *caller) free() {
 	for _, s := range c.strings {
 		C.free(s)
 	}
+	c.held.free()
 }
 
 func (c *caller) cString(s string) *C.char {
@@ -200,7 +202,7 @@ func (c *caller) add(arg any) {
 		if x.T == nil {
 			c.push(C.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueTensor, 0), x.use(c.op, "of type Tensor"))
+			put(c.push(C.ValueTensor, 0), c.held.one(c.op, "of type Tensor", x))
 		}
 	case DType:
 		c.enum(int64(x))

@@ -25,7 +25,6 @@ import "C"
 import (
 	"fmt"
 	"reflect"
-	"runtime"
 	"unsafe"
 )
 
@@ -129,11 +128,13 @@ func Apply(f Function, inputs ...Tensor) []Tensor {
 	var outputs []Tensor
 	NoGrad(func() { outputs = f.Forward(ctx, inputs) })
 
-	in := cOptHandles(name, "inputs", inputs)
-	out := cHandles(name, "outputs", outputs)
-	saved := cOptHandles(name, "saved", ctx.saved)
-	dirty := cHandles(name, "dirty", ctx.dirty)
-	constant := cHandles(name, "constant", ctx.constant)
+	var held holder
+	defer held.free()
+	in := held.given(name, "inputs", inputs)
+	out := held.all(name, "outputs", outputs)
+	saved := held.given(name, "saved", ctx.saved)
+	dirty := held.all(name, "dirty", ctx.dirty)
+	constant := held.all(name, "constant", ctx.constant)
 	cName := append([]byte(ctx.name), 0)
 	results := make([]C.Tensor, len(out))
 	var token C.int64_t
@@ -144,9 +145,6 @@ func Apply(f Function, inputs ...Tensor) []Tensor {
 		unsafe.SliceData(in), C.int64_t(len(in)), unsafe.SliceData(out), C.int64_t(len(out)),
 		unsafe.SliceData(saved), C.int64_t(len(saved)), unsafe.SliceData(dirty), C.int64_t(len(dirty)),
 		unsafe.SliceData(constant), C.int64_t(len(constant)), unsafe.SliceData(results))
-	runtime.KeepAlive(inputs)
-	runtime.KeepAlive(outputs)
-	runtime.KeepAlive(ctx)
 	// The graph keeps what it needs; the context lives as long as the graph.
 	ctx.saved, ctx.dirty, ctx.constant = nil, nil, nil
 	if err != nil {
@@ -190,17 +188,8 @@ func (ctx *FunctionContext) backward(node C.FunctionContext, grads, results []C.
 	if len(out) < len(results) {
 		panic(newError("", RuntimeError, fmt.Sprintf("Backward returned %d gradients for %d inputs", len(out), len(results))))
 	}
-	for i := range results {
-		out[i].check("gradient")
-	}
-	for i := range results {
-		results[i] = handOut(out[i], "", "gradient")
-	}
-}
-
-// check panics if t was closed.
-func (t Tensor) check(arg string) {
-	if t.T != nil {
-		t.use("", arg)
-	}
+	var held holder
+	defer func() { held.free() }() // unless the engine has them
+	copy(results, held.given("", "gradient", out[:len(results)]))
+	held = holder{}
 }

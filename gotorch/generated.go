@@ -31,6 +31,7 @@ func init() {
 			warningsOf{(*C.struct_cgotorch_warnings)(w)}.handOn(true)
 		},
 		Error: func(op string, message uintptr) error { return takeError(op, pointer(message)) },
+		Held:  Tensor.held,
 		Tensor: func(handle uintptr, meta int64, scope uintptr) Tensor {
 			return newTensor(&outTensor{handle, meta}, pointer(scope))
 		},

@@ -131,9 +131,9 @@ func (g *Generator) State() Tensor {
 // SetState makes g go on from a state. It panics with a RuntimeError if it is no state of such a
 // generator.
 func (g *Generator) SetState(state Tensor) {
-	s := C.Tensor(state.use("SetState", "state"))
+	s := state.hold("SetState", "state")
+	defer C.FreeTensor(s)
 	g.try("SetState", func(h C.Generator) *C.char { return C.GeneratorSetState(h, s) })
-	runtime.KeepAlive(state.T)
 }
 
 // Offset returns how far in its stream g is. It panics with a RuntimeError for the CPU's generators,

@@ -167,10 +167,10 @@ func (t Tensor) Index(terms ...IndexTerm) Tensor {
 		scope unsafe.Pointer
 		out   outTensor
 	}
-	self := t.use(getName, "self")
+	self := t.wordOf(getName, "self")
 	converted := convertTerms(terms, getName, few[:])
 	slow := beforeCall()
-	err := C.cgotorch_get_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
+	err := C.cgotorch_get_item(self, (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
 		(*C.struct_cgotorch_block)(unsafe.Pointer(&blk)))
 	warnings := slow.after()
 	runtime.KeepAlive(t.T)
@@ -199,11 +199,11 @@ func (t Tensor) IndexPutAccumulate(value Scalar, terms ...IndexTerm) Tensor {
 }
 
 func (t Tensor) put(value Scalar, terms []IndexTerm, accumulate bool) {
-	self := t.use(putName, "self")
+	self := t.wordOf(putName, "self")
 	var what itemValue
 	tensor, isTensor := value.(Tensor)
 	if isTensor {
-		what.tensor = tensor.use(putName, "value")
+		what.word = tensor.wordOf(putName, "value")
 	} else {
 		var ok bool
 		if what.scalar, ok = convertScalar(value); !ok {
@@ -214,7 +214,7 @@ func (t Tensor) put(value Scalar, terms []IndexTerm, accumulate bool) {
 	var few [fewTerms]indexTerm
 	converted := convertTerms(terms, putName, few[:])
 	slow := beforeCall()
-	err := C.cgotorch_set_item(C.Tensor(self), (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
+	err := C.cgotorch_set_item(self, (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
 		(*C.ItemValue)(unsafe.Pointer(&what)))
 	warnings := slow.after()
 	runtime.KeepAlive(t.T)
@@ -258,7 +258,7 @@ type indexTerm struct {
 
 // itemValue is the C ABI's ItemValue.
 type itemValue struct {
-	tensor     unsafe.Pointer
+	word       C.int64_t
 	scalar     cScalar
 	accumulate int64
 }
@@ -279,9 +279,9 @@ func convertTerm(term IndexTerm, op string, i int) indexTerm {
 	case indexBool:
 		return indexTerm{kind: C.IndexBool, start: boolInt(bool(v))}
 	case Tensor:
-		return indexTerm{kind: C.IndexTensor, of: v.useTerm(op, i)}
+		return indexTerm{kind: C.IndexTensor, start: v.wordOfTerm(op, i)}
 	case indexMask:
-		return indexTerm{kind: C.IndexMask, of: v.mask.useTerm(op, i)}
+		return indexTerm{kind: C.IndexMask, start: v.mask.wordOfTerm(op, i)}
 	case indexInts:
 		return indexTerm{kind: C.IndexInts, start: int64(len(v)), of: unsafe.Pointer(unsafe.SliceData(v))}
 	case indexBools:
@@ -290,13 +290,11 @@ func convertTerm(term IndexTerm, op string, i int) indexTerm {
 	panic(badTerm(op, i))
 }
 
-func (t Tensor) useTerm(op string, i int) unsafe.Pointer {
-	if t.T != nil {
-		if h := *t.T; h != nil {
-			return h
-		}
+func (t Tensor) wordOfTerm(op string, i int) int64 {
+	if t.T == nil {
+		panic(badTensor(t, op, fmt.Sprintf("terms[%d]", i)))
 	}
-	panic(badTensor(t, op, fmt.Sprintf("terms[%d]", i)))
+	return int64(uintptr(unsafe.Pointer(t.T)))
 }
 
 //go:noinline

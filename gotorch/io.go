@@ -14,7 +14,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,10 +206,11 @@ func SaveSafetensors(path string, tensors map[string]Tensor, metadata map[string
 	defer freeStrings(cNames)
 	defer freeStrings(cPairs)
 	defer C.free(unsafe.Pointer(cPath))
-	hs := cHandles(op, "tensors", list)
+	var held holder
+	defer held.free()
+	hs := held.all(op, "tensors", list)
 	cErr := C.SaveTensors(cPath, unsafe.SliceData(cNames), unsafe.SliceData(hs), C.int64_t(len(hs)), unsafe.SliceData(cPairs),
 		C.int64_t(len(pairs)/2))
-	runtime.KeepAlive(list)
 	if cErr != nil {
 		return takeError(op, unsafe.Pointer(cErr))
 	}

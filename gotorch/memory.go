@@ -7,6 +7,9 @@ package gotorch
 // finaliser for all. A big tensor, and one that belongs to a graph, has a word and a finaliser of
 // its own, so that no unrelated neighbour keeps it alive. Tensors born in a Scope have neither.
 //
+// Whoever closes a tensor takes the handle out of the word, in C, which knows of calls that use it:
+// cgotorch/words.h. So calls are given words, and C reads the handles from them.
+//
 // Finalisers only queue what is dead. The goroutines that compute free it, some with each call: the
 // memory is then still in their caches and is handed out again at once.
 //
@@ -18,8 +21,8 @@ package gotorch
 #include <allocator.h>
 #cgo noescape cgotorch_free
 #cgo nocallback cgotorch_free
-#cgo noescape FreeTensor
-#cgo nocallback FreeTensor
+#cgo noescape cgotorch_close
+#cgo nocallback cgotorch_close
 */
 import "C"
 
@@ -42,7 +45,7 @@ type slab struct {
 	handles [slabSize]unsafe.Pointer
 	used    int
 	watched atomic.Bool // has its finaliser
-	spared  uint32      // while a scope leaves: those that it does not free
+	spared  uint32      // while a scope leaves: those that it does not close
 	next    *slab       // in the queue of dead ones
 }
 
@@ -97,17 +100,15 @@ func (s *slab) spare(p *unsafe.Pointer) bool {
 	return s.spared != was
 }
 
-// takeRest appends to hs the handles from start on that are not spared, and leaves nothing in their
-// words.
-func (s *slab) takeRest(hs []unsafe.Pointer, start int) []unsafe.Pointer {
+// takeRest appends to words those from start on that are not spared.
+func (s *slab) takeRest(words []*unsafe.Pointer, start int) []*unsafe.Pointer {
 	for i := start; i < s.used; i++ {
 		if s.spared>>i&1 == 0 {
-			hs = append(hs, s.handles[i])
-			s.handles[i] = nil
+			words = append(words, &s.handles[i])
 		}
 	}
 	s.spared = 0
-	return hs
+	return words
 }
 
 func (s *slab) die() {
@@ -164,16 +165,65 @@ func wordDied(p *unsafe.Pointer) {
 }
 
 // Close frees t now rather than when the collector finds it. Every copy of t is closed with it, and
-// using one panics with a ValueError. Closing twice, or closing none, does nothing. What autograd
-// still needs of t lives on until it is done.
+// using one panics with a ValueError, also on other goroutines: a call that has begun there computes with
+// t to its end, and t is freed after it; only what [Data] and [RawData] returned must not be used any
+// more. Closing twice, or closing none, does nothing. What autograd still needs of t lives on until it is
+// done.
 func (t Tensor) Close() {
-	if t.T == nil {
-		return
+	if t.Defined() {
+		closeWords([]*unsafe.Pointer{t.T}, false)
 	}
-	if h := atomic.SwapPointer(t.T, nil); h != nil {
-		forget(t.T)
-		C.FreeTensor(C.Tensor(h))
+}
+
+// closeWords closes tensors. If small is true they may be freed a little later: cgotorch/words.h says
+// why that is quicker.
+func closeWords(words []*unsafe.Pointer, small bool) {
+	waits := C.cgotorch_close((*C.int64_t)(unsafe.Pointer(unsafe.SliceData(words))), C.int64_t(len(words)), C.bool(small))
+	if inPython || everRecorded.Load() {
+		for _, p := range words {
+			forget(p)
+		}
 	}
+	runtime.KeepAlive(words)
+	if waits {
+		closedWait()
+	}
+}
+
+// Handles that were closed and still wait: for a call that uses them, or for others to be freed with.
+var closed struct {
+	looked atomic.Bool // the timer runs
+	mutex  sync.Mutex
+	timer  *time.Timer
+}
+
+// closedWait has what waits be looked at in a while.
+func closedWait() {
+	if !closed.looked.Load() && !closed.looked.Swap(true) {
+		closedWaitSlow()
+	}
+}
+
+//go:noinline
+func closedWaitSlow() {
+	closed.mutex.Lock()
+	if closed.timer == nil {
+		closed.timer = time.AfterFunc(deadAge, func() {
+			closed.looked.Store(false)
+			freeClosed()
+		})
+	} else {
+		closed.timer.Reset(deadAge)
+	}
+	closed.mutex.Unlock()
+}
+
+// freeClosed frees what waits and is used by no call.
+func freeClosed() {
+	if C.cgotorch_free_closed() {
+		closedWait()
+	}
+	drainTokens()
 }
 
 // Other handles -------------------------------------------------------------------------------------
@@ -242,13 +292,13 @@ func drainIdle() {
 	drainAll()
 }
 
-// drainAll frees all of the dead.
+// drainAll frees all of the dead, and of the closed.
 func drainAll() {
 	for attention.Load()&attentionDead != 0 {
 		drainSome()
 		runtime.Gosched()
 	}
-	drainTokens()
+	freeClosed()
 }
 
 // drainSome frees a few of the dead.

@@ -19,7 +19,7 @@ func Abs(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAbs, "self")
+	blk.self = self.word(opAbs, "self")
 	call(opAbs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -43,7 +43,7 @@ func Abs_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAbs_, "self")
+	blk.self = self.word(opAbs_, "self")
 	call(opAbs_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -65,7 +65,7 @@ func Absolute(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAbsolute, "self")
+	blk.self = self.word(opAbsolute, "self")
 	call(opAbsolute, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -88,7 +88,7 @@ func Absolute_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAbsolute_, "self")
+	blk.self = self.word(opAbsolute_, "self")
 	call(opAbsolute_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -112,8 +112,8 @@ func AbsoluteOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAbsoluteOut, "self")
-	blk.out = out.handle(opAbsoluteOut, "out")
+	blk.self = self.word(opAbsoluteOut, "self")
+	blk.out = out.word(opAbsoluteOut, "out")
 	call(opAbsoluteOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -134,8 +134,8 @@ func AbsOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAbsOut, "self")
-	blk.out = out.handle(opAbsOut, "out")
+	blk.self = self.word(opAbsOut, "self")
+	blk.out = out.word(opAbsOut, "out")
 	call(opAbsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -154,7 +154,7 @@ func Acos(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAcos, "self")
+	blk.self = self.word(opAcos, "self")
 	call(opAcos, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -178,7 +178,7 @@ func Acos_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAcos_, "self")
+	blk.self = self.word(opAcos_, "self")
 	call(opAcos_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -201,7 +201,7 @@ func Acosh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAcosh, "self")
+	blk.self = self.word(opAcosh, "self")
 	call(opAcosh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -225,7 +225,7 @@ func Acosh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAcosh_, "self")
+	blk.self = self.word(opAcosh_, "self")
 	call(opAcosh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -250,8 +250,8 @@ func AcoshOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAcoshOut, "self")
-	blk.out = out.handle(opAcoshOut, "out")
+	blk.self = self.word(opAcoshOut, "self")
+	blk.out = out.word(opAcoshOut, "out")
 	call(opAcoshOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -272,8 +272,8 @@ func AcosOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAcosOut, "self")
-	blk.out = out.handle(opAcosOut, "out")
+	blk.self = self.word(opAcosOut, "self")
+	blk.out = out.word(opAcosOut, "out")
 	call(opAcosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -294,7 +294,7 @@ func AdaptiveAvgPool1d(self Tensor, outputSize []int64) Tensor {
 		outputSizeLen int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opAdaptiveAvgPool1d, "self")
+	blk.self = self.word(opAdaptiveAvgPool1d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opAdaptiveAvgPool1d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -317,9 +317,9 @@ func AdaptiveAvgPool1dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 		outputSizeLen int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opAdaptiveAvgPool1dOut, "self")
+	blk.self = self.word(opAdaptiveAvgPool1dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opAdaptiveAvgPool1dOut, "out")
+	blk.out = out.word(opAdaptiveAvgPool1dOut, "out")
 	call(opAdaptiveAvgPool1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -340,7 +340,7 @@ func AdaptiveAvgPool2d(self Tensor, outputSize []int64) Tensor {
 		outputSizeLen int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opAdaptiveAvgPool2d, "self")
+	blk.self = self.word(opAdaptiveAvgPool2d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opAdaptiveAvgPool2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -363,9 +363,9 @@ func AdaptiveAvgPool2dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 		outputSizeLen int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opAdaptiveAvgPool2dOut, "self")
+	blk.self = self.word(opAdaptiveAvgPool2dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opAdaptiveAvgPool2dOut, "out")
+	blk.out = out.word(opAdaptiveAvgPool2dOut, "out")
 	call(opAdaptiveAvgPool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -386,7 +386,7 @@ func AdaptiveAvgPool3d(self Tensor, outputSize []int64) Tensor {
 		outputSizeLen int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opAdaptiveAvgPool3d, "self")
+	blk.self = self.word(opAdaptiveAvgPool3d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opAdaptiveAvgPool3d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -406,9 +406,9 @@ func AdaptiveAvgPool3dBackward(gradOutput, self, gradInput Tensor) Tensor {
 		self       unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opAdaptiveAvgPool3dBackward, "grad_output")
-	blk.self = self.handle(opAdaptiveAvgPool3dBackward, "self")
-	blk.gradInput = gradInput.handle(opAdaptiveAvgPool3dBackward, "grad_input")
+	blk.gradOutput = gradOutput.word(opAdaptiveAvgPool3dBackward, "grad_output")
+	blk.self = self.word(opAdaptiveAvgPool3dBackward, "self")
+	blk.gradInput = gradInput.word(opAdaptiveAvgPool3dBackward, "grad_input")
 	call(opAdaptiveAvgPool3dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -432,9 +432,9 @@ func AdaptiveAvgPool3dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 		outputSizeLen int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opAdaptiveAvgPool3dOut, "self")
+	blk.self = self.word(opAdaptiveAvgPool3dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opAdaptiveAvgPool3dOut, "out")
+	blk.out = out.word(opAdaptiveAvgPool3dOut, "out")
 	call(opAdaptiveAvgPool3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -456,7 +456,7 @@ func AdaptiveMaxPool1d(self Tensor, outputSize []int64) (Tensor, Tensor) {
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.self = self.handle(opAdaptiveMaxPool1d, "self")
+	blk.self = self.word(opAdaptiveMaxPool1d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opAdaptiveMaxPool1d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -478,7 +478,7 @@ func AdaptiveMaxPool2d(self Tensor, outputSize []int64) (Tensor, Tensor) {
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.self = self.handle(opAdaptiveMaxPool2d, "self")
+	blk.self = self.word(opAdaptiveMaxPool2d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opAdaptiveMaxPool2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -497,9 +497,9 @@ func AdaptiveMaxPool2dBackward(gradOutput, self, indices Tensor) Tensor {
 		indices    unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opAdaptiveMaxPool2dBackward, "grad_output")
-	blk.self = self.handle(opAdaptiveMaxPool2dBackward, "self")
-	blk.indices = indices.handle(opAdaptiveMaxPool2dBackward, "indices")
+	blk.gradOutput = gradOutput.word(opAdaptiveMaxPool2dBackward, "grad_output")
+	blk.self = self.word(opAdaptiveMaxPool2dBackward, "self")
+	blk.indices = indices.word(opAdaptiveMaxPool2dBackward, "indices")
 	call(opAdaptiveMaxPool2dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -521,10 +521,10 @@ func AdaptiveMaxPool2dBackwardGradInput(gradOutput, self, indices, gradInput Ten
 		indices    unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opAdaptiveMaxPool2dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opAdaptiveMaxPool2dBackwardGradInput, "self")
-	blk.indices = indices.handle(opAdaptiveMaxPool2dBackwardGradInput, "indices")
-	blk.gradInput = gradInput.handle(opAdaptiveMaxPool2dBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opAdaptiveMaxPool2dBackwardGradInput, "grad_output")
+	blk.self = self.word(opAdaptiveMaxPool2dBackwardGradInput, "self")
+	blk.indices = indices.word(opAdaptiveMaxPool2dBackwardGradInput, "indices")
+	blk.gradInput = gradInput.word(opAdaptiveMaxPool2dBackwardGradInput, "grad_input")
 	call(opAdaptiveMaxPool2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -550,10 +550,10 @@ func AdaptiveMaxPool2dOut(self Tensor, outputSize []int64, out, indices Tensor) 
 		out           unsafe.Pointer
 		indices       unsafe.Pointer
 	}
-	blk.self = self.handle(opAdaptiveMaxPool2dOut, "self")
+	blk.self = self.word(opAdaptiveMaxPool2dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opAdaptiveMaxPool2dOut, "out")
-	blk.indices = indices.handle(opAdaptiveMaxPool2dOut, "indices")
+	blk.out = out.word(opAdaptiveMaxPool2dOut, "out")
+	blk.indices = indices.word(opAdaptiveMaxPool2dOut, "indices")
 	call(opAdaptiveMaxPool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -576,7 +576,7 @@ func AdaptiveMaxPool3d(self Tensor, outputSize []int64) (Tensor, Tensor) {
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.self = self.handle(opAdaptiveMaxPool3d, "self")
+	blk.self = self.word(opAdaptiveMaxPool3d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opAdaptiveMaxPool3d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -595,9 +595,9 @@ func AdaptiveMaxPool3dBackward(gradOutput, self, indices Tensor) Tensor {
 		indices    unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opAdaptiveMaxPool3dBackward, "grad_output")
-	blk.self = self.handle(opAdaptiveMaxPool3dBackward, "self")
-	blk.indices = indices.handle(opAdaptiveMaxPool3dBackward, "indices")
+	blk.gradOutput = gradOutput.word(opAdaptiveMaxPool3dBackward, "grad_output")
+	blk.self = self.word(opAdaptiveMaxPool3dBackward, "self")
+	blk.indices = indices.word(opAdaptiveMaxPool3dBackward, "indices")
 	call(opAdaptiveMaxPool3dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -619,10 +619,10 @@ func AdaptiveMaxPool3dBackwardGradInput(gradOutput, self, indices, gradInput Ten
 		indices    unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opAdaptiveMaxPool3dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opAdaptiveMaxPool3dBackwardGradInput, "self")
-	blk.indices = indices.handle(opAdaptiveMaxPool3dBackwardGradInput, "indices")
-	blk.gradInput = gradInput.handle(opAdaptiveMaxPool3dBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opAdaptiveMaxPool3dBackwardGradInput, "grad_output")
+	blk.self = self.word(opAdaptiveMaxPool3dBackwardGradInput, "self")
+	blk.indices = indices.word(opAdaptiveMaxPool3dBackwardGradInput, "indices")
+	blk.gradInput = gradInput.word(opAdaptiveMaxPool3dBackwardGradInput, "grad_input")
 	call(opAdaptiveMaxPool3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -648,10 +648,10 @@ func AdaptiveMaxPool3dOut(self Tensor, outputSize []int64, out, indices Tensor) 
 		out           unsafe.Pointer
 		indices       unsafe.Pointer
 	}
-	blk.self = self.handle(opAdaptiveMaxPool3dOut, "self")
+	blk.self = self.word(opAdaptiveMaxPool3dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opAdaptiveMaxPool3dOut, "out")
-	blk.indices = indices.handle(opAdaptiveMaxPool3dOut, "indices")
+	blk.out = out.word(opAdaptiveMaxPool3dOut, "out")
+	blk.indices = indices.word(opAdaptiveMaxPool3dOut, "indices")
 	call(opAdaptiveMaxPool3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -681,8 +681,8 @@ func Add(self, other Tensor, opts ...AddOptions) Tensor {
 	if given(len(opts), opAdd) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAdd, "self")
-	blk.other = other.handle(opAdd, "other")
+	blk.self = self.word(opAdd, "self")
+	blk.other = other.word(opAdd, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -716,8 +716,8 @@ func Add_(self, other Tensor, opts ...AddOptions) Tensor {
 	if given(len(opts), opAdd_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAdd_, "self")
-	blk.other = other.handle(opAdd_, "other")
+	blk.self = self.word(opAdd_, "self")
+	blk.other = other.word(opAdd_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -759,9 +759,9 @@ func AddBMM(self, batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 	if given(len(opts), opAddBMM) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddBMM, "self")
-	blk.batch1 = batch1.handle(opAddBMM, "batch1")
-	blk.batch2 = batch2.handle(opAddBMM, "batch2")
+	blk.self = self.word(opAddBMM, "self")
+	blk.batch1 = batch1.word(opAddBMM, "batch1")
+	blk.batch2 = batch2.word(opAddBMM, "batch2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -803,9 +803,9 @@ func AddBMM_(self, batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 	if given(len(opts), opAddBMM_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddBMM_, "self")
-	blk.batch1 = batch1.handle(opAddBMM_, "batch1")
-	blk.batch2 = batch2.handle(opAddBMM_, "batch2")
+	blk.self = self.word(opAddBMM_, "self")
+	blk.batch1 = batch1.word(opAddBMM_, "batch1")
+	blk.batch2 = batch2.word(opAddBMM_, "batch2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -848,9 +848,9 @@ func AddBMMOut(self, batch1, batch2, out Tensor, opts ...AddBMMOptions) Tensor {
 	if given(len(opts), opAddBMMOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddBMMOut, "self")
-	blk.batch1 = batch1.handle(opAddBMMOut, "batch1")
-	blk.batch2 = batch2.handle(opAddBMMOut, "batch2")
+	blk.self = self.word(opAddBMMOut, "self")
+	blk.batch1 = batch1.word(opAddBMMOut, "batch1")
+	blk.batch2 = batch2.word(opAddBMMOut, "batch2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -859,7 +859,7 @@ func AddBMMOut(self, batch1, batch2, out Tensor, opts ...AddBMMOptions) Tensor {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddBMMOut, "alpha")
-	blk.out = out.handle(opAddBMMOut, "out")
+	blk.out = out.word(opAddBMMOut, "out")
 	call(opAddBMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(batch1.T)
@@ -892,9 +892,9 @@ func AddCDiv(self, tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tensor {
 	if given(len(opts), opAddCDiv) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddCDiv, "self")
-	blk.tensor1 = tensor1.handle(opAddCDiv, "tensor1")
-	blk.tensor2 = tensor2.handle(opAddCDiv, "tensor2")
+	blk.self = self.word(opAddCDiv, "self")
+	blk.tensor1 = tensor1.word(opAddCDiv, "tensor1")
+	blk.tensor2 = tensor2.word(opAddCDiv, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -931,9 +931,9 @@ func AddCDiv_(self, tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tensor {
 	if given(len(opts), opAddCDiv_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddCDiv_, "self")
-	blk.tensor1 = tensor1.handle(opAddCDiv_, "tensor1")
-	blk.tensor2 = tensor2.handle(opAddCDiv_, "tensor2")
+	blk.self = self.word(opAddCDiv_, "self")
+	blk.tensor1 = tensor1.word(opAddCDiv_, "tensor1")
+	blk.tensor2 = tensor2.word(opAddCDiv_, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -971,14 +971,14 @@ func AddCDivOut(self, tensor1, tensor2, out Tensor, opts ...AddCDivOptions) Tens
 	if given(len(opts), opAddCDivOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddCDivOut, "self")
-	blk.tensor1 = tensor1.handle(opAddCDivOut, "tensor1")
-	blk.tensor2 = tensor2.handle(opAddCDivOut, "tensor2")
+	blk.self = self.word(opAddCDivOut, "self")
+	blk.tensor1 = tensor1.word(opAddCDivOut, "tensor1")
+	blk.tensor2 = tensor2.word(opAddCDivOut, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
 	blk.value = makeScalar(opt.Value, opAddCDivOut, "value")
-	blk.out = out.handle(opAddCDivOut, "out")
+	blk.out = out.word(opAddCDivOut, "out")
 	call(opAddCDivOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(tensor1.T)
@@ -1010,9 +1010,9 @@ func AddCMul(self, tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tensor {
 	if given(len(opts), opAddCMul) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddCMul, "self")
-	blk.tensor1 = tensor1.handle(opAddCMul, "tensor1")
-	blk.tensor2 = tensor2.handle(opAddCMul, "tensor2")
+	blk.self = self.word(opAddCMul, "self")
+	blk.tensor1 = tensor1.word(opAddCMul, "tensor1")
+	blk.tensor2 = tensor2.word(opAddCMul, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -1049,9 +1049,9 @@ func AddCMul_(self, tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tensor {
 	if given(len(opts), opAddCMul_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddCMul_, "self")
-	blk.tensor1 = tensor1.handle(opAddCMul_, "tensor1")
-	blk.tensor2 = tensor2.handle(opAddCMul_, "tensor2")
+	blk.self = self.word(opAddCMul_, "self")
+	blk.tensor1 = tensor1.word(opAddCMul_, "tensor1")
+	blk.tensor2 = tensor2.word(opAddCMul_, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -1089,14 +1089,14 @@ func AddCMulOut(self, tensor1, tensor2, out Tensor, opts ...AddCMulOptions) Tens
 	if given(len(opts), opAddCMulOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddCMulOut, "self")
-	blk.tensor1 = tensor1.handle(opAddCMulOut, "tensor1")
-	blk.tensor2 = tensor2.handle(opAddCMulOut, "tensor2")
+	blk.self = self.word(opAddCMulOut, "self")
+	blk.tensor1 = tensor1.word(opAddCMulOut, "tensor1")
+	blk.tensor2 = tensor2.word(opAddCMulOut, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
 	blk.value = makeScalar(opt.Value, opAddCMulOut, "value")
-	blk.out = out.handle(opAddCMulOut, "out")
+	blk.out = out.word(opAddCMulOut, "out")
 	call(opAddCMulOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(tensor1.T)
@@ -1131,9 +1131,9 @@ func AddMM(self, mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 	if given(len(opts), opAddMM) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMM, "self")
-	blk.mat1 = mat1.handle(opAddMM, "mat1")
-	blk.mat2 = mat2.handle(opAddMM, "mat2")
+	blk.self = self.word(opAddMM, "self")
+	blk.mat1 = mat1.word(opAddMM, "mat1")
+	blk.mat2 = mat2.word(opAddMM, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1175,9 +1175,9 @@ func AddMM_(self, mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 	if given(len(opts), opAddMM_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMM_, "self")
-	blk.mat1 = mat1.handle(opAddMM_, "mat1")
-	blk.mat2 = mat2.handle(opAddMM_, "mat2")
+	blk.self = self.word(opAddMM_, "self")
+	blk.mat1 = mat1.word(opAddMM_, "mat1")
+	blk.mat2 = mat2.word(opAddMM_, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1225,9 +1225,9 @@ func AddMMDType(self, mat1, mat2 Tensor, outDType DType, opts ...AddMMDTypeOptio
 	if given(len(opts), opAddMMDType) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMMDType, "self")
-	blk.mat1 = mat1.handle(opAddMMDType, "mat1")
-	blk.mat2 = mat2.handle(opAddMMDType, "mat2")
+	blk.self = self.word(opAddMMDType, "self")
+	blk.mat1 = mat1.word(opAddMMDType, "mat1")
+	blk.mat2 = mat2.word(opAddMMDType, "mat2")
 	blk.outDType = outDType.required(opAddMMDType, "out_dtype")
 	if opt.Beta == nil {
 		opt.Beta = 1
@@ -1267,9 +1267,9 @@ func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...
 	if given(len(opts), opAddMMDTypeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMMDTypeOut, "self")
-	blk.mat1 = mat1.handle(opAddMMDTypeOut, "mat1")
-	blk.mat2 = mat2.handle(opAddMMDTypeOut, "mat2")
+	blk.self = self.word(opAddMMDTypeOut, "self")
+	blk.mat1 = mat1.word(opAddMMDTypeOut, "mat1")
+	blk.mat2 = mat2.word(opAddMMDTypeOut, "mat2")
 	blk.outDType = outDType.required(opAddMMDTypeOut, "out_dtype")
 	if opt.Beta == nil {
 		opt.Beta = 1
@@ -1279,7 +1279,7 @@ func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddMMDTypeOut, "alpha")
-	blk.out = out.handle(opAddMMDTypeOut, "out")
+	blk.out = out.word(opAddMMDTypeOut, "out")
 	call(opAddMMDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat1.T)
@@ -1310,9 +1310,9 @@ func AddMMOut(self, mat1, mat2, out Tensor, opts ...AddMMOptions) Tensor {
 	if given(len(opts), opAddMMOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMMOut, "self")
-	blk.mat1 = mat1.handle(opAddMMOut, "mat1")
-	blk.mat2 = mat2.handle(opAddMMOut, "mat2")
+	blk.self = self.word(opAddMMOut, "self")
+	blk.mat1 = mat1.word(opAddMMOut, "mat1")
+	blk.mat2 = mat2.word(opAddMMOut, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1321,7 +1321,7 @@ func AddMMOut(self, mat1, mat2, out Tensor, opts ...AddMMOptions) Tensor {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddMMOut, "alpha")
-	blk.out = out.handle(opAddMMOut, "out")
+	blk.out = out.word(opAddMMOut, "out")
 	call(opAddMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat1.T)
@@ -1355,9 +1355,9 @@ func AddMV(self, mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	if given(len(opts), opAddMV) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMV, "self")
-	blk.mat = mat.handle(opAddMV, "mat")
-	blk.vec = vec.handle(opAddMV, "vec")
+	blk.self = self.word(opAddMV, "self")
+	blk.mat = mat.word(opAddMV, "mat")
+	blk.vec = vec.word(opAddMV, "vec")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1398,9 +1398,9 @@ func AddMV_(self, mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	if given(len(opts), opAddMV_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMV_, "self")
-	blk.mat = mat.handle(opAddMV_, "mat")
-	blk.vec = vec.handle(opAddMV_, "vec")
+	blk.self = self.word(opAddMV_, "self")
+	blk.mat = mat.word(opAddMV_, "mat")
+	blk.vec = vec.word(opAddMV_, "vec")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1442,9 +1442,9 @@ func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOptions) Tensor {
 	if given(len(opts), opAddMVOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddMVOut, "self")
-	blk.mat = mat.handle(opAddMVOut, "mat")
-	blk.vec = vec.handle(opAddMVOut, "vec")
+	blk.self = self.word(opAddMVOut, "self")
+	blk.mat = mat.word(opAddMVOut, "mat")
+	blk.vec = vec.word(opAddMVOut, "vec")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1453,7 +1453,7 @@ func AddMVOut(self, mat, vec, out Tensor, opts ...AddMVOptions) Tensor {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddMVOut, "alpha")
-	blk.out = out.handle(opAddMVOut, "out")
+	blk.out = out.word(opAddMVOut, "out")
 	call(opAddMVOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat.T)
@@ -1481,13 +1481,13 @@ func AddOut(self, other, out Tensor, opts ...AddOptions) Tensor {
 	if given(len(opts), opAddOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddOut, "self")
-	blk.other = other.handle(opAddOut, "other")
+	blk.self = self.word(opAddOut, "self")
+	blk.other = other.word(opAddOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddOut, "alpha")
-	blk.out = out.handle(opAddOut, "out")
+	blk.out = out.word(opAddOut, "out")
 	call(opAddOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1520,9 +1520,9 @@ func AddR(self, vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	if given(len(opts), opAddR) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddR, "self")
-	blk.vec1 = vec1.handle(opAddR, "vec1")
-	blk.vec2 = vec2.handle(opAddR, "vec2")
+	blk.self = self.word(opAddR, "self")
+	blk.vec1 = vec1.word(opAddR, "vec1")
+	blk.vec2 = vec2.word(opAddR, "vec2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1563,9 +1563,9 @@ func AddR_(self, vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	if given(len(opts), opAddR_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddR_, "self")
-	blk.vec1 = vec1.handle(opAddR_, "vec1")
-	blk.vec2 = vec2.handle(opAddR_, "vec2")
+	blk.self = self.word(opAddR_, "self")
+	blk.vec1 = vec1.word(opAddR_, "vec1")
+	blk.vec2 = vec2.word(opAddR_, "vec2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1608,9 +1608,9 @@ func AddROut(self, vec1, vec2, out Tensor, opts ...AddROptions) Tensor {
 	if given(len(opts), opAddROut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddROut, "self")
-	blk.vec1 = vec1.handle(opAddROut, "vec1")
-	blk.vec2 = vec2.handle(opAddROut, "vec2")
+	blk.self = self.word(opAddROut, "self")
+	blk.vec1 = vec1.word(opAddROut, "vec1")
+	blk.vec2 = vec2.word(opAddROut, "vec2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -1619,7 +1619,7 @@ func AddROut(self, vec1, vec2, out Tensor, opts ...AddROptions) Tensor {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddROut, "alpha")
-	blk.out = out.handle(opAddROut, "out")
+	blk.out = out.word(opAddROut, "out")
 	call(opAddROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec1.T)
@@ -1650,7 +1650,7 @@ func AddScalar(self Tensor, other Scalar, opts ...AddScalarOptions) Tensor {
 	if given(len(opts), opAddScalar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddScalar, "self")
+	blk.self = self.word(opAddScalar, "self")
 	blk.other = makeScalar(other, opAddScalar, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -1684,7 +1684,7 @@ func AddScalar_(self Tensor, other Scalar, opts ...AddScalarOptions) Tensor {
 	if given(len(opts), opAddScalar_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddScalar_, "self")
+	blk.self = self.word(opAddScalar_, "self")
 	blk.other = makeScalar(other, opAddScalar_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -1719,13 +1719,13 @@ func AddScalarOut(self Tensor, other Scalar, out Tensor, opts ...AddScalarOption
 	if given(len(opts), opAddScalarOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAddScalarOut, "self")
+	blk.self = self.word(opAddScalarOut, "self")
 	blk.other = makeScalar(other, opAddScalarOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opAddScalarOut, "alpha")
-	blk.out = out.handle(opAddScalarOut, "out")
+	blk.out = out.word(opAddScalarOut, "out")
 	call(opAddScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1746,7 +1746,7 @@ func Adjoint(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAdjoint, "self")
+	blk.self = self.word(opAdjoint, "self")
 	call(opAdjoint, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1770,7 +1770,7 @@ func AffineGridGenerator(theta Tensor, size []int64, alignCorners bool) Tensor {
 		alignCorners int64
 		r0           outTensor
 	}
-	blk.theta = theta.handle(opAffineGridGenerator, "theta")
+	blk.theta = theta.word(opAffineGridGenerator, "theta")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.alignCorners = boolInt(alignCorners)
 	call(opAffineGridGenerator, unsafe.Pointer(&blk))
@@ -1791,7 +1791,7 @@ func AffineGridGeneratorBackward(grad Tensor, size []int64, alignCorners bool) T
 		alignCorners int64
 		r0           outTensor
 	}
-	blk.grad = grad.handle(opAffineGridGeneratorBackward, "grad")
+	blk.grad = grad.word(opAffineGridGeneratorBackward, "grad")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.alignCorners = boolInt(alignCorners)
 	call(opAffineGridGeneratorBackward, unsafe.Pointer(&blk))
@@ -1814,10 +1814,10 @@ func AffineGridGeneratorOut(theta Tensor, size []int64, alignCorners bool, out T
 		alignCorners int64
 		out          unsafe.Pointer
 	}
-	blk.theta = theta.handle(opAffineGridGeneratorOut, "theta")
+	blk.theta = theta.word(opAffineGridGeneratorOut, "theta")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.alignCorners = boolInt(alignCorners)
-	blk.out = out.handle(opAffineGridGeneratorOut, "out")
+	blk.out = out.word(opAffineGridGeneratorOut, "out")
 	call(opAffineGridGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(theta.T)
 	runtime.KeepAlive(out.T)
@@ -1836,7 +1836,7 @@ func Alias(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAlias, "self")
+	blk.self = self.word(opAlias, "self")
 	call(opAlias, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1858,7 +1858,7 @@ func AliasCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAliasCopy, "self")
+	blk.self = self.word(opAliasCopy, "self")
 	call(opAliasCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1877,8 +1877,8 @@ func AliasCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAliasCopyOut, "self")
-	blk.out = out.handle(opAliasCopyOut, "out")
+	blk.self = self.word(opAliasCopyOut, "self")
+	blk.out = out.word(opAliasCopyOut, "out")
 	call(opAliasCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1897,7 +1897,7 @@ func (self Tensor) All() Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAll, "self")
+	blk.self = self.word(opAll, "self")
 	call(opAll, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1917,8 +1917,8 @@ func AllAllOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAllAllOut, "self")
-	blk.out = out.handle(opAllAllOut, "out")
+	blk.self = self.word(opAllAllOut, "self")
+	blk.out = out.word(opAllAllOut, "out")
 	call(opAllAllOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1952,8 +1952,8 @@ func AllClose(self, other Tensor, opts ...AllCloseOptions) bool {
 	if given(len(opts), opAllClose) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAllClose, "self")
-	blk.other = other.handle(opAllClose, "other")
+	blk.self = self.word(opAllClose, "self")
+	blk.other = other.word(opAllClose, "other")
 	blk.rtol = orDefault(opt.Rtol, 1e-05)
 	blk.atol = orDefault(opt.Atol, 1e-08)
 	blk.equalNaN = boolInt(opt.EqualNaN)
@@ -1991,7 +1991,7 @@ func AllDim(self Tensor, dim int64, opts ...AllDimOptions) Tensor {
 	if given(len(opts), opAllDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAllDim, "self")
+	blk.self = self.word(opAllDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAllDim, unsafe.Pointer(&blk))
@@ -2029,7 +2029,7 @@ func AllDims(self Tensor, opts ...AllDimsOptions) Tensor {
 	if given(len(opts), opAllDims) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAllDims, "self")
+	blk.self = self.word(opAllDims, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAllDims, unsafe.Pointer(&blk))
@@ -2063,10 +2063,10 @@ func AllDimsOut(self, out Tensor, opts ...AllDimsOptions) Tensor {
 	if given(len(opts), opAllDimsOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAllDimsOut, "self")
+	blk.self = self.word(opAllDimsOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opAllDimsOut, "out")
+	blk.out = out.word(opAllDimsOut, "out")
 	call(opAllDimsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2098,10 +2098,10 @@ func AllOut(self Tensor, dim int64, out Tensor, opts ...AllOutOptions) Tensor {
 	if given(len(opts), opAllOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAllOut, "self")
+	blk.self = self.word(opAllOut, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opAllOut, "out")
+	blk.out = out.word(opAllOut, "out")
 	call(opAllOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2122,7 +2122,7 @@ func AlphaDropout(input Tensor, p float64, train bool) Tensor {
 		train int64
 		r0    outTensor
 	}
-	blk.input = input.handle(opAlphaDropout, "input")
+	blk.input = input.word(opAlphaDropout, "input")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opAlphaDropout, unsafe.Pointer(&blk))
@@ -2145,7 +2145,7 @@ func AlphaDropout_(self Tensor, p float64, train bool) Tensor {
 		p     float64
 		train int64
 	}
-	blk.self = self.handle(opAlphaDropout_, "self")
+	blk.self = self.word(opAlphaDropout_, "self")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opAlphaDropout_, unsafe.Pointer(&blk))
@@ -2178,7 +2178,7 @@ func AMax(self Tensor, opts ...AMaxOptions) Tensor {
 	if given(len(opts), opAMax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAMax, "self")
+	blk.self = self.word(opAMax, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAMax, unsafe.Pointer(&blk))
@@ -2212,10 +2212,10 @@ func AMaxOut(self, out Tensor, opts ...AMaxOptions) Tensor {
 	if given(len(opts), opAMaxOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAMaxOut, "self")
+	blk.self = self.word(opAMaxOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opAMaxOut, "out")
+	blk.out = out.word(opAMaxOut, "out")
 	call(opAMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2247,7 +2247,7 @@ func AMin(self Tensor, opts ...AMinOptions) Tensor {
 	if given(len(opts), opAMin) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAMin, "self")
+	blk.self = self.word(opAMin, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAMin, unsafe.Pointer(&blk))
@@ -2284,7 +2284,7 @@ func AMinMax(self Tensor, opts ...AMinMaxOptions) (min Tensor, max Tensor) {
 	if given(len(opts), opAMinMax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAMinMax, "self")
+	blk.self = self.word(opAMinMax, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAMinMax, unsafe.Pointer(&blk))
@@ -2317,11 +2317,11 @@ func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOptions) (Tensor, Tensor) 
 	if given(len(opts), opAMinMaxOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAMinMaxOut, "self")
+	blk.self = self.word(opAMinMaxOut, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.min = min.handle(opAMinMaxOut, "min")
-	blk.max = max.handle(opAMinMaxOut, "max")
+	blk.min = min.word(opAMinMaxOut, "min")
+	blk.max = max.word(opAMinMaxOut, "max")
 	call(opAMinMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(min.T)
@@ -2350,10 +2350,10 @@ func AMinOut(self, out Tensor, opts ...AMinOptions) Tensor {
 	if given(len(opts), opAMinOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAMinOut, "self")
+	blk.self = self.word(opAMinOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opAMinOut, "out")
+	blk.out = out.word(opAMinOut, "out")
 	call(opAMinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2370,8 +2370,8 @@ func And(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAnd, "self")
-	blk.other = other.handle(opAnd, "other")
+	blk.self = self.word(opAnd, "self")
+	blk.other = other.word(opAnd, "other")
 	call(opAnd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2394,8 +2394,8 @@ func And_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opAnd_, "self")
-	blk.other = other.handle(opAnd_, "other")
+	blk.self = self.word(opAnd_, "self")
+	blk.other = other.word(opAnd_, "other")
 	call(opAnd_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2417,7 +2417,7 @@ func AndScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opAndScalar, "self")
+	blk.self = self.word(opAndScalar, "self")
 	blk.other = makeScalar(other, opAndScalar, "other")
 	call(opAndScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2440,7 +2440,7 @@ func AndScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opAndScalar_, "self")
+	blk.self = self.word(opAndScalar_, "self")
 	blk.other = makeScalar(other, opAndScalar_, "other")
 	call(opAndScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2464,7 +2464,7 @@ func Angle(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAngle, "self")
+	blk.self = self.word(opAngle, "self")
 	call(opAngle, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2489,8 +2489,8 @@ func AngleOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAngleOut, "self")
-	blk.out = out.handle(opAngleOut, "out")
+	blk.self = self.word(opAngleOut, "self")
+	blk.out = out.word(opAngleOut, "out")
 	call(opAngleOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2509,7 +2509,7 @@ func Any(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAny, "self")
+	blk.self = self.word(opAny, "self")
 	call(opAny, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2534,8 +2534,8 @@ func AnyAllOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAnyAllOut, "self")
-	blk.out = out.handle(opAnyAllOut, "out")
+	blk.self = self.word(opAnyAllOut, "self")
+	blk.out = out.word(opAnyAllOut, "out")
 	call(opAnyAllOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2565,7 +2565,7 @@ func AnyDim(self Tensor, dim int64, opts ...AnyDimOptions) Tensor {
 	if given(len(opts), opAnyDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAnyDim, "self")
+	blk.self = self.word(opAnyDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAnyDim, unsafe.Pointer(&blk))
@@ -2603,7 +2603,7 @@ func AnyDims(self Tensor, opts ...AnyDimsOptions) Tensor {
 	if given(len(opts), opAnyDims) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAnyDims, "self")
+	blk.self = self.word(opAnyDims, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opAnyDims, unsafe.Pointer(&blk))
@@ -2637,10 +2637,10 @@ func AnyDimsOut(self, out Tensor, opts ...AnyDimsOptions) Tensor {
 	if given(len(opts), opAnyDimsOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAnyDimsOut, "self")
+	blk.self = self.word(opAnyDimsOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opAnyDimsOut, "out")
+	blk.out = out.word(opAnyDimsOut, "out")
 	call(opAnyDimsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2672,10 +2672,10 @@ func AnyOut(self Tensor, dim int64, out Tensor, opts ...AnyOutOptions) Tensor {
 	if given(len(opts), opAnyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAnyOut, "self")
+	blk.self = self.word(opAnyOut, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opAnyOut, "out")
+	blk.out = out.word(opAnyOut, "out")
 	call(opAnyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2728,7 +2728,7 @@ func ArangeOut(end Scalar, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.end = makeScalar(end, opArangeOut, "end")
-	blk.out = out.handle(opArangeOut, "out")
+	blk.out = out.word(opArangeOut, "out")
 	call(opArangeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -2798,7 +2798,7 @@ func ArangeStartOut(start, end Scalar, out Tensor, opts ...ArangeStartOutOptions
 		opt.Step = 1
 	}
 	blk.step = makeScalar(opt.Step, opArangeStartOut, "step")
-	blk.out = out.handle(opArangeStartOut, "out")
+	blk.out = out.word(opArangeStartOut, "out")
 	call(opArangeStartOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -2863,7 +2863,7 @@ func Arccos(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArccos, "self")
+	blk.self = self.word(opArccos, "self")
 	call(opArccos, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2886,7 +2886,7 @@ func Arccos_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opArccos_, "self")
+	blk.self = self.word(opArccos_, "self")
 	call(opArccos_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2908,7 +2908,7 @@ func Arccosh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArccosh, "self")
+	blk.self = self.word(opArccosh, "self")
 	call(opArccosh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2931,7 +2931,7 @@ func Arccosh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opArccosh_, "self")
+	blk.self = self.word(opArccosh_, "self")
 	call(opArccosh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2956,8 +2956,8 @@ func ArccoshOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArccoshOut, "self")
-	blk.out = out.handle(opArccoshOut, "out")
+	blk.self = self.word(opArccoshOut, "self")
+	blk.out = out.word(opArccoshOut, "out")
 	call(opArccoshOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2977,8 +2977,8 @@ func ArccosOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArccosOut, "self")
-	blk.out = out.handle(opArccosOut, "out")
+	blk.self = self.word(opArccosOut, "self")
+	blk.out = out.word(opArccosOut, "out")
 	call(opArccosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2996,7 +2996,7 @@ func Arcsin(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArcsin, "self")
+	blk.self = self.word(opArcsin, "self")
 	call(opArcsin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3019,7 +3019,7 @@ func Arcsin_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opArcsin_, "self")
+	blk.self = self.word(opArcsin_, "self")
 	call(opArcsin_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3041,7 +3041,7 @@ func Arcsinh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArcsinh, "self")
+	blk.self = self.word(opArcsinh, "self")
 	call(opArcsinh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3064,7 +3064,7 @@ func Arcsinh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opArcsinh_, "self")
+	blk.self = self.word(opArcsinh_, "self")
 	call(opArcsinh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3088,8 +3088,8 @@ func ArcsinhOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArcsinhOut, "self")
-	blk.out = out.handle(opArcsinhOut, "out")
+	blk.self = self.word(opArcsinhOut, "self")
+	blk.out = out.word(opArcsinhOut, "out")
 	call(opArcsinhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3109,8 +3109,8 @@ func ArcsinOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArcsinOut, "self")
-	blk.out = out.handle(opArcsinOut, "out")
+	blk.self = self.word(opArcsinOut, "self")
+	blk.out = out.word(opArcsinOut, "out")
 	call(opArcsinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3128,7 +3128,7 @@ func Arctan(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArctan, "self")
+	blk.self = self.word(opArctan, "self")
 	call(opArctan, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3151,8 +3151,8 @@ func Arctan2(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArctan2, "self")
-	blk.other = other.handle(opArctan2, "other")
+	blk.self = self.word(opArctan2, "self")
+	blk.other = other.word(opArctan2, "other")
 	call(opArctan2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3178,8 +3178,8 @@ func Arctan2_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opArctan2_, "self")
-	blk.other = other.handle(opArctan2_, "other")
+	blk.self = self.word(opArctan2_, "self")
+	blk.other = other.word(opArctan2_, "other")
 	call(opArctan2_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3206,9 +3206,9 @@ func Arctan2Out(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArctan2Out, "self")
-	blk.other = other.handle(opArctan2Out, "other")
-	blk.out = out.handle(opArctan2Out, "out")
+	blk.self = self.word(opArctan2Out, "self")
+	blk.other = other.word(opArctan2Out, "other")
+	blk.out = out.word(opArctan2Out, "out")
 	call(opArctan2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3228,7 +3228,7 @@ func Arctan_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opArctan_, "self")
+	blk.self = self.word(opArctan_, "self")
 	call(opArctan_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3250,7 +3250,7 @@ func Arctanh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArctanh, "self")
+	blk.self = self.word(opArctanh, "self")
 	call(opArctanh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3274,7 +3274,7 @@ func Arctanh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opArctanh_, "self")
+	blk.self = self.word(opArctanh_, "self")
 	call(opArctanh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3299,8 +3299,8 @@ func ArctanhOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArctanhOut, "self")
-	blk.out = out.handle(opArctanhOut, "out")
+	blk.self = self.word(opArctanhOut, "self")
+	blk.out = out.word(opArctanhOut, "out")
 	call(opArctanhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3320,8 +3320,8 @@ func ArctanOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opArctanOut, "self")
-	blk.out = out.handle(opArctanOut, "out")
+	blk.self = self.word(opArctanOut, "self")
+	blk.out = out.word(opArctanOut, "out")
 	call(opArctanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3352,7 +3352,7 @@ func ArgMax(self Tensor, opts ...ArgMaxOptions) Tensor {
 	if given(len(opts), opArgMax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgMax, "self")
+	blk.self = self.word(opArgMax, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opArgMax, unsafe.Pointer(&blk))
@@ -3385,10 +3385,10 @@ func ArgMaxOut(self, out Tensor, opts ...ArgMaxOptions) Tensor {
 	if given(len(opts), opArgMaxOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgMaxOut, "self")
+	blk.self = self.word(opArgMaxOut, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opArgMaxOut, "out")
+	blk.out = out.word(opArgMaxOut, "out")
 	call(opArgMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3419,7 +3419,7 @@ func ArgMin(self Tensor, opts ...ArgMinOptions) Tensor {
 	if given(len(opts), opArgMin) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgMin, "self")
+	blk.self = self.word(opArgMin, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opArgMin, unsafe.Pointer(&blk))
@@ -3452,10 +3452,10 @@ func ArgMinOut(self, out Tensor, opts ...ArgMinOptions) Tensor {
 	if given(len(opts), opArgMinOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgMinOut, "self")
+	blk.self = self.word(opArgMinOut, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opArgMinOut, "out")
+	blk.out = out.word(opArgMinOut, "out")
 	call(opArgMinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3485,7 +3485,7 @@ func ArgSort(self Tensor, opts ...ArgSortOptions) Tensor {
 	if given(len(opts), opArgSort) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgSort, "self")
+	blk.self = self.word(opArgSort, "self")
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
 	call(opArgSort, unsafe.Pointer(&blk))
@@ -3522,7 +3522,7 @@ func ArgSortStable(self Tensor, stable bool, opts ...ArgSortStableOptions) Tenso
 	if given(len(opts), opArgSortStable) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgSortStable, "self")
+	blk.self = self.word(opArgSortStable, "self")
 	blk.stable = boolInt(stable)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
@@ -3556,11 +3556,11 @@ func ArgSortStableOut(self Tensor, stable bool, out Tensor, opts ...ArgSortStabl
 	if given(len(opts), opArgSortStableOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opArgSortStableOut, "self")
+	blk.self = self.word(opArgSortStableOut, "self")
 	blk.stable = boolInt(stable)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
-	blk.out = out.handle(opArgSortStableOut, "out")
+	blk.out = out.word(opArgSortStableOut, "out")
 	call(opArgSortStableOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3579,7 +3579,7 @@ func ArgWhere(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opArgWhere, "self")
+	blk.self = self.word(opArgWhere, "self")
 	call(opArgWhere, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3602,7 +3602,7 @@ func Asin(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAsin, "self")
+	blk.self = self.word(opAsin, "self")
 	call(opAsin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3626,7 +3626,7 @@ func Asin_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAsin_, "self")
+	blk.self = self.word(opAsin_, "self")
 	call(opAsin_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3648,7 +3648,7 @@ func Asinh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAsinh, "self")
+	blk.self = self.word(opAsinh, "self")
 	call(opAsinh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3672,7 +3672,7 @@ func Asinh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAsinh_, "self")
+	blk.self = self.word(opAsinh_, "self")
 	call(opAsinh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3697,8 +3697,8 @@ func AsinhOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAsinhOut, "self")
-	blk.out = out.handle(opAsinhOut, "out")
+	blk.self = self.word(opAsinhOut, "self")
+	blk.out = out.word(opAsinhOut, "out")
 	call(opAsinhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3719,8 +3719,8 @@ func AsinOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAsinOut, "self")
-	blk.out = out.handle(opAsinOut, "out")
+	blk.self = self.word(opAsinOut, "self")
+	blk.out = out.word(opAsinOut, "out")
 	call(opAsinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3755,7 +3755,7 @@ func AsStrided(self Tensor, size, stride []int64, opts ...AsStridedOptions) Tens
 	if given(len(opts), opAsStrided) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAsStrided, "self")
+	blk.self = self.word(opAsStrided, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.storageOffset = unsafe.Pointer(opt.StorageOffset)
@@ -3791,7 +3791,7 @@ func AsStrided_(self Tensor, size, stride []int64, opts ...AsStridedOptions) Ten
 	if given(len(opts), opAsStrided_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAsStrided_, "self")
+	blk.self = self.word(opAsStrided_, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.storageOffset = unsafe.Pointer(opt.StorageOffset)
@@ -3830,7 +3830,7 @@ func AsStridedCopy(self Tensor, size, stride []int64, opts ...AsStridedCopyOptio
 	if given(len(opts), opAsStridedCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAsStridedCopy, "self")
+	blk.self = self.word(opAsStridedCopy, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.storageOffset = unsafe.Pointer(opt.StorageOffset)
@@ -3861,11 +3861,11 @@ func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsS
 	if given(len(opts), opAsStridedCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAsStridedCopyOut, "self")
+	blk.self = self.word(opAsStridedCopyOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.storageOffset = unsafe.Pointer(opt.StorageOffset)
-	blk.out = out.handle(opAsStridedCopyOut, "out")
+	blk.out = out.word(opAsStridedCopyOut, "out")
 	call(opAsStridedCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3899,8 +3899,8 @@ func AsStridedScatter(self, src Tensor, size, stride []int64, opts ...AsStridedS
 	if given(len(opts), opAsStridedScatter) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAsStridedScatter, "self")
-	blk.src = src.handle(opAsStridedScatter, "src")
+	blk.self = self.word(opAsStridedScatter, "self")
+	blk.src = src.word(opAsStridedScatter, "src")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.storageOffset = unsafe.Pointer(opt.StorageOffset)
@@ -3939,12 +3939,12 @@ func AsStridedScatterOut(self, src Tensor, size, stride []int64, out Tensor, opt
 	if given(len(opts), opAsStridedScatterOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAsStridedScatterOut, "self")
-	blk.src = src.handle(opAsStridedScatterOut, "src")
+	blk.self = self.word(opAsStridedScatterOut, "self")
+	blk.src = src.word(opAsStridedScatterOut, "src")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.storageOffset = unsafe.Pointer(opt.StorageOffset)
-	blk.out = out.handle(opAsStridedScatterOut, "out")
+	blk.out = out.word(opAsStridedScatterOut, "out")
 	call(opAsStridedScatterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(src.T)
@@ -3964,7 +3964,7 @@ func Atan(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAtan, "self")
+	blk.self = self.word(opAtan, "self")
 	call(opAtan, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3988,8 +3988,8 @@ func Atan2(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAtan2, "self")
-	blk.other = other.handle(opAtan2, "other")
+	blk.self = self.word(opAtan2, "self")
+	blk.other = other.word(opAtan2, "other")
 	call(opAtan2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4015,8 +4015,8 @@ func Atan2_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opAtan2_, "self")
-	blk.other = other.handle(opAtan2_, "other")
+	blk.self = self.word(opAtan2_, "self")
+	blk.other = other.word(opAtan2_, "other")
 	call(opAtan2_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4043,9 +4043,9 @@ func Atan2Out(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAtan2Out, "self")
-	blk.other = other.handle(opAtan2Out, "other")
-	blk.out = out.handle(opAtan2Out, "out")
+	blk.self = self.word(opAtan2Out, "self")
+	blk.other = other.word(opAtan2Out, "other")
+	blk.out = out.word(opAtan2Out, "out")
 	call(opAtan2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4066,7 +4066,7 @@ func Atan_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAtan_, "self")
+	blk.self = self.word(opAtan_, "self")
 	call(opAtan_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4089,7 +4089,7 @@ func Atanh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAtanh, "self")
+	blk.self = self.word(opAtanh, "self")
 	call(opAtanh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4113,7 +4113,7 @@ func Atanh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opAtanh_, "self")
+	blk.self = self.word(opAtanh_, "self")
 	call(opAtanh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4138,8 +4138,8 @@ func AtanhOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAtanhOut, "self")
-	blk.out = out.handle(opAtanhOut, "out")
+	blk.self = self.word(opAtanhOut, "self")
+	blk.out = out.word(opAtanhOut, "out")
 	call(opAtanhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4160,8 +4160,8 @@ func AtanOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opAtanOut, "self")
-	blk.out = out.handle(opAtanOut, "out")
+	blk.self = self.word(opAtanOut, "self")
+	blk.out = out.word(opAtanOut, "out")
 	call(opAtanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4180,7 +4180,7 @@ func Atleast1d(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAtleast1d, "self")
+	blk.self = self.word(opAtleast1d, "self")
 	call(opAtleast1d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4199,7 +4199,7 @@ func Atleast1dSequence(tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opAtleast1dSequence, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opAtleast1dSequence, "tensors")
 	call(opAtleast1dSequence, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensors(&blk.r0, blk.scope)
@@ -4217,7 +4217,7 @@ func Atleast2d(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAtleast2d, "self")
+	blk.self = self.word(opAtleast2d, "self")
 	call(opAtleast2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4236,7 +4236,7 @@ func Atleast2dSequence(tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opAtleast2dSequence, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opAtleast2dSequence, "tensors")
 	call(opAtleast2dSequence, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensors(&blk.r0, blk.scope)
@@ -4254,7 +4254,7 @@ func Atleast3d(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opAtleast3d, "self")
+	blk.self = self.word(opAtleast3d, "self")
 	call(opAtleast3d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4273,7 +4273,7 @@ func Atleast3dSequence(tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opAtleast3dSequence, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opAtleast3dSequence, "tensors")
 	call(opAtleast3dSequence, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensors(&blk.r0, blk.scope)
@@ -4311,7 +4311,7 @@ func AvgPool1d(self Tensor, kernelSize []int64, opts ...AvgPool1dOptions) Tensor
 	if given(len(opts), opAvgPool1d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAvgPool1d, "self")
+	blk.self = self.word(opAvgPool1d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -4351,7 +4351,7 @@ func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1d
 	if given(len(opts), opAvgPool1dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAvgPool1dOut, "self")
+	blk.self = self.word(opAvgPool1dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -4360,7 +4360,7 @@ func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1d
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(opt.Padding)), int64(len(opt.Padding))
 	blk.ceilMode = boolInt(opt.CeilMode)
 	blk.countIncludePad = boolInt(orDefault(opt.CountIncludePad, true))
-	blk.out = out.handle(opAvgPool1dOut, "out")
+	blk.out = out.word(opAvgPool1dOut, "out")
 	call(opAvgPool1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4401,7 +4401,7 @@ func AvgPool2d(self Tensor, kernelSize []int64, opts ...AvgPool2dOptions) Tensor
 	if given(len(opts), opAvgPool2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAvgPool2d, "self")
+	blk.self = self.word(opAvgPool2d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -4435,8 +4435,8 @@ func AvgPool2dBackward(gradOutput, self Tensor, kernelSize, stride, padding []in
 		divisorOverride unsafe.Pointer
 		r0              outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opAvgPool2dBackward, "grad_output")
-	blk.self = self.handle(opAvgPool2dBackward, "self")
+	blk.gradOutput = gradOutput.word(opAvgPool2dBackward, "grad_output")
+	blk.self = self.word(opAvgPool2dBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
@@ -4470,15 +4470,15 @@ func AvgPool2dBackwardGradInput(gradOutput, self Tensor, kernelSize, stride, pad
 		divisorOverride unsafe.Pointer
 		gradInput       unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opAvgPool2dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opAvgPool2dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opAvgPool2dBackwardGradInput, "grad_output")
+	blk.self = self.word(opAvgPool2dBackwardGradInput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.ceilMode = boolInt(ceilMode)
 	blk.countIncludePad = boolInt(countIncludePad)
 	blk.divisorOverride = unsafe.Pointer(divisorOverride)
-	blk.gradInput = gradInput.handle(opAvgPool2dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opAvgPool2dBackwardGradInput, "grad_input")
 	call(opAvgPool2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -4513,7 +4513,7 @@ func AvgPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool2d
 	if given(len(opts), opAvgPool2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAvgPool2dOut, "self")
+	blk.self = self.word(opAvgPool2dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -4523,7 +4523,7 @@ func AvgPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool2d
 	blk.ceilMode = boolInt(opt.CeilMode)
 	blk.countIncludePad = boolInt(orDefault(opt.CountIncludePad, true))
 	blk.divisorOverride = unsafe.Pointer(opt.DivisorOverride)
-	blk.out = out.handle(opAvgPool2dOut, "out")
+	blk.out = out.word(opAvgPool2dOut, "out")
 	call(opAvgPool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4564,7 +4564,7 @@ func AvgPool3d(self Tensor, kernelSize []int64, opts ...AvgPool3dOptions) Tensor
 	if given(len(opts), opAvgPool3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAvgPool3d, "self")
+	blk.self = self.word(opAvgPool3d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -4598,8 +4598,8 @@ func AvgPool3dBackward(gradOutput, self Tensor, kernelSize, stride, padding []in
 		divisorOverride unsafe.Pointer
 		r0              outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opAvgPool3dBackward, "grad_output")
-	blk.self = self.handle(opAvgPool3dBackward, "self")
+	blk.gradOutput = gradOutput.word(opAvgPool3dBackward, "grad_output")
+	blk.self = self.word(opAvgPool3dBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
@@ -4633,15 +4633,15 @@ func AvgPool3dBackwardGradInput(gradOutput, self Tensor, kernelSize, stride, pad
 		divisorOverride unsafe.Pointer
 		gradInput       unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opAvgPool3dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opAvgPool3dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opAvgPool3dBackwardGradInput, "grad_output")
+	blk.self = self.word(opAvgPool3dBackwardGradInput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.ceilMode = boolInt(ceilMode)
 	blk.countIncludePad = boolInt(countIncludePad)
 	blk.divisorOverride = unsafe.Pointer(divisorOverride)
-	blk.gradInput = gradInput.handle(opAvgPool3dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opAvgPool3dBackwardGradInput, "grad_input")
 	call(opAvgPool3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -4676,7 +4676,7 @@ func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3d
 	if given(len(opts), opAvgPool3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opAvgPool3dOut, "self")
+	blk.self = self.word(opAvgPool3dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -4686,7 +4686,7 @@ func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3d
 	blk.ceilMode = boolInt(opt.CeilMode)
 	blk.countIncludePad = boolInt(orDefault(opt.CountIncludePad, true))
 	blk.divisorOverride = unsafe.Pointer(opt.DivisorOverride)
-	blk.out = out.handle(opAvgPool3dOut, "out")
+	blk.out = out.word(opAvgPool3dOut, "out")
 	call(opAvgPool3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)

@@ -33,9 +33,9 @@ func BAddBMM(self, batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor {
 	if given(len(opts), opBAddBMM) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBAddBMM, "self")
-	blk.batch1 = batch1.handle(opBAddBMM, "batch1")
-	blk.batch2 = batch2.handle(opBAddBMM, "batch2")
+	blk.self = self.word(opBAddBMM, "self")
+	blk.batch1 = batch1.word(opBAddBMM, "batch1")
+	blk.batch2 = batch2.word(opBAddBMM, "batch2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -77,9 +77,9 @@ func BAddBMM_(self, batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor {
 	if given(len(opts), opBAddBMM_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBAddBMM_, "self")
-	blk.batch1 = batch1.handle(opBAddBMM_, "batch1")
-	blk.batch2 = batch2.handle(opBAddBMM_, "batch2")
+	blk.self = self.word(opBAddBMM_, "self")
+	blk.batch1 = batch1.word(opBAddBMM_, "batch1")
+	blk.batch2 = batch2.word(opBAddBMM_, "batch2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -127,9 +127,9 @@ func BAddBMMDType(self, batch1, batch2 Tensor, outDType DType, opts ...BAddBMMDT
 	if given(len(opts), opBAddBMMDType) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBAddBMMDType, "self")
-	blk.batch1 = batch1.handle(opBAddBMMDType, "batch1")
-	blk.batch2 = batch2.handle(opBAddBMMDType, "batch2")
+	blk.self = self.word(opBAddBMMDType, "self")
+	blk.batch1 = batch1.word(opBAddBMMDType, "batch1")
+	blk.batch2 = batch2.word(opBAddBMMDType, "batch2")
 	blk.outDType = outDType.required(opBAddBMMDType, "out_dtype")
 	if opt.Beta == nil {
 		opt.Beta = 1
@@ -169,9 +169,9 @@ func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, op
 	if given(len(opts), opBAddBMMDTypeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBAddBMMDTypeOut, "self")
-	blk.batch1 = batch1.handle(opBAddBMMDTypeOut, "batch1")
-	blk.batch2 = batch2.handle(opBAddBMMDTypeOut, "batch2")
+	blk.self = self.word(opBAddBMMDTypeOut, "self")
+	blk.batch1 = batch1.word(opBAddBMMDTypeOut, "batch1")
+	blk.batch2 = batch2.word(opBAddBMMDTypeOut, "batch2")
 	blk.outDType = outDType.required(opBAddBMMDTypeOut, "out_dtype")
 	if opt.Beta == nil {
 		opt.Beta = 1
@@ -181,7 +181,7 @@ func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, op
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opBAddBMMDTypeOut, "alpha")
-	blk.out = out.handle(opBAddBMMDTypeOut, "out")
+	blk.out = out.word(opBAddBMMDTypeOut, "out")
 	call(opBAddBMMDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(batch1.T)
@@ -212,9 +212,9 @@ func BAddBMMOut(self, batch1, batch2, out Tensor, opts ...BAddBMMOptions) Tensor
 	if given(len(opts), opBAddBMMOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBAddBMMOut, "self")
-	blk.batch1 = batch1.handle(opBAddBMMOut, "batch1")
-	blk.batch2 = batch2.handle(opBAddBMMOut, "batch2")
+	blk.self = self.word(opBAddBMMOut, "self")
+	blk.batch1 = batch1.word(opBAddBMMOut, "batch1")
+	blk.batch2 = batch2.word(opBAddBMMOut, "batch2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -223,7 +223,7 @@ func BAddBMMOut(self, batch1, batch2, out Tensor, opts ...BAddBMMOptions) Tensor
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opBAddBMMOut, "alpha")
-	blk.out = out.handle(opBAddBMMOut, "out")
+	blk.out = out.word(opBAddBMMOut, "out")
 	call(opBAddBMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(batch1.T)
@@ -278,7 +278,7 @@ func BartlettWindowOut(windowLength int64, out Tensor) Tensor {
 		out          unsafe.Pointer
 	}
 	blk.windowLength = windowLength
-	blk.out = out.handle(opBartlettWindowOut, "out")
+	blk.out = out.word(opBartlettWindowOut, "out")
 	call(opBartlettWindowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -334,7 +334,7 @@ func BartlettWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Te
 	}
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
-	blk.out = out.handle(opBartlettWindowPeriodicOut, "out")
+	blk.out = out.word(opBartlettWindowPeriodicOut, "out")
 	call(opBartlettWindowPeriodicOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -360,11 +360,11 @@ func BatchNorm(input, weight, bias, runningMean, runningVar Tensor, training boo
 		cudnnEnabled int64
 		r0           outTensor
 	}
-	blk.input = input.handle(opBatchNorm, "input")
-	blk.weight = weight.optHandle(opBatchNorm, "weight")
-	blk.bias = bias.optHandle(opBatchNorm, "bias")
-	blk.runningMean = runningMean.optHandle(opBatchNorm, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNorm, "running_var")
+	blk.input = input.word(opBatchNorm, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.momentum = momentum
 	blk.eps = eps
@@ -400,17 +400,17 @@ func BatchNormBackward(gradOut, input, weight, runningMean, runningVar, saveMean
 		r1          outTensor
 		r2          outTensor
 	}
-	blk.gradOut = gradOut.handle(opBatchNormBackward, "grad_out")
-	blk.input = input.handle(opBatchNormBackward, "input")
-	blk.weight = weight.handle(opBatchNormBackward, "weight")
-	blk.runningMean = runningMean.optHandle(opBatchNormBackward, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormBackward, "running_var")
-	blk.saveMean = saveMean.optHandle(opBatchNormBackward, "save_mean")
-	blk.saveVar = saveVar.optHandle(opBatchNormBackward, "save_var")
+	blk.gradOut = gradOut.word(opBatchNormBackward, "grad_out")
+	blk.input = input.word(opBatchNormBackward, "input")
+	blk.weight = weight.word(opBatchNormBackward, "weight")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveVar = unsafe.Pointer(saveVar.T)
 	blk.update = boolInt(update)
 	blk.eps = eps
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.reserve = reserve.handle(opBatchNormBackward, "reserve")
+	blk.reserve = reserve.word(opBatchNormBackward, "reserve")
 	call(opBatchNormBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -440,14 +440,14 @@ func BatchNormBackwardElemt(gradOut, input, mean, invstd, weight, sumDy, sumDyXm
 		count    unsafe.Pointer
 		r0       outTensor
 	}
-	blk.gradOut = gradOut.handle(opBatchNormBackwardElemt, "grad_out")
-	blk.input = input.handle(opBatchNormBackwardElemt, "input")
-	blk.mean = mean.handle(opBatchNormBackwardElemt, "mean")
-	blk.invstd = invstd.handle(opBatchNormBackwardElemt, "invstd")
-	blk.weight = weight.optHandle(opBatchNormBackwardElemt, "weight")
-	blk.sumDy = sumDy.handle(opBatchNormBackwardElemt, "sum_dy")
-	blk.sumDyXmu = sumDyXmu.handle(opBatchNormBackwardElemt, "sum_dy_xmu")
-	blk.count = count.handle(opBatchNormBackwardElemt, "count")
+	blk.gradOut = gradOut.word(opBatchNormBackwardElemt, "grad_out")
+	blk.input = input.word(opBatchNormBackwardElemt, "input")
+	blk.mean = mean.word(opBatchNormBackwardElemt, "mean")
+	blk.invstd = invstd.word(opBatchNormBackwardElemt, "invstd")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.sumDy = sumDy.word(opBatchNormBackwardElemt, "sum_dy")
+	blk.sumDyXmu = sumDyXmu.word(opBatchNormBackwardElemt, "sum_dy_xmu")
+	blk.count = count.word(opBatchNormBackwardElemt, "count")
 	call(opBatchNormBackwardElemt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -479,15 +479,15 @@ func BatchNormBackwardElemtOut(gradOut, input, mean, invstd, weight, sumDy, sumD
 		count    unsafe.Pointer
 		out      unsafe.Pointer
 	}
-	blk.gradOut = gradOut.handle(opBatchNormBackwardElemtOut, "grad_out")
-	blk.input = input.handle(opBatchNormBackwardElemtOut, "input")
-	blk.mean = mean.handle(opBatchNormBackwardElemtOut, "mean")
-	blk.invstd = invstd.handle(opBatchNormBackwardElemtOut, "invstd")
-	blk.weight = weight.optHandle(opBatchNormBackwardElemtOut, "weight")
-	blk.sumDy = sumDy.handle(opBatchNormBackwardElemtOut, "sum_dy")
-	blk.sumDyXmu = sumDyXmu.handle(opBatchNormBackwardElemtOut, "sum_dy_xmu")
-	blk.count = count.handle(opBatchNormBackwardElemtOut, "count")
-	blk.out = out.handle(opBatchNormBackwardElemtOut, "out")
+	blk.gradOut = gradOut.word(opBatchNormBackwardElemtOut, "grad_out")
+	blk.input = input.word(opBatchNormBackwardElemtOut, "input")
+	blk.mean = mean.word(opBatchNormBackwardElemtOut, "mean")
+	blk.invstd = invstd.word(opBatchNormBackwardElemtOut, "invstd")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.sumDy = sumDy.word(opBatchNormBackwardElemtOut, "sum_dy")
+	blk.sumDyXmu = sumDyXmu.word(opBatchNormBackwardElemtOut, "sum_dy_xmu")
+	blk.count = count.word(opBatchNormBackwardElemtOut, "count")
+	blk.out = out.word(opBatchNormBackwardElemtOut, "out")
 	call(opBatchNormBackwardElemtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -521,11 +521,11 @@ func BatchNormBackwardReduce(gradOut, input, mean, invstd, weight Tensor, inputG
 		r2      outTensor
 		r3      outTensor
 	}
-	blk.gradOut = gradOut.handle(opBatchNormBackwardReduce, "grad_out")
-	blk.input = input.handle(opBatchNormBackwardReduce, "input")
-	blk.mean = mean.handle(opBatchNormBackwardReduce, "mean")
-	blk.invstd = invstd.handle(opBatchNormBackwardReduce, "invstd")
-	blk.weight = weight.optHandle(opBatchNormBackwardReduce, "weight")
+	blk.gradOut = gradOut.word(opBatchNormBackwardReduce, "grad_out")
+	blk.input = input.word(opBatchNormBackwardReduce, "input")
+	blk.mean = mean.word(opBatchNormBackwardReduce, "mean")
+	blk.invstd = invstd.word(opBatchNormBackwardReduce, "invstd")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.inputG = boolInt(inputG)
 	blk.weightG = boolInt(weightG)
 	blk.biasG = boolInt(biasG)
@@ -560,18 +560,18 @@ func BatchNormBackwardReduceOut(gradOut, input, mean, invstd, weight Tensor, inp
 		out2    unsafe.Pointer
 		out3    unsafe.Pointer
 	}
-	blk.gradOut = gradOut.handle(opBatchNormBackwardReduceOut, "grad_out")
-	blk.input = input.handle(opBatchNormBackwardReduceOut, "input")
-	blk.mean = mean.handle(opBatchNormBackwardReduceOut, "mean")
-	blk.invstd = invstd.handle(opBatchNormBackwardReduceOut, "invstd")
-	blk.weight = weight.optHandle(opBatchNormBackwardReduceOut, "weight")
+	blk.gradOut = gradOut.word(opBatchNormBackwardReduceOut, "grad_out")
+	blk.input = input.word(opBatchNormBackwardReduceOut, "input")
+	blk.mean = mean.word(opBatchNormBackwardReduceOut, "mean")
+	blk.invstd = invstd.word(opBatchNormBackwardReduceOut, "invstd")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.inputG = boolInt(inputG)
 	blk.weightG = boolInt(weightG)
 	blk.biasG = boolInt(biasG)
-	blk.out0 = out0.handle(opBatchNormBackwardReduceOut, "out0")
-	blk.out1 = out1.handle(opBatchNormBackwardReduceOut, "out1")
-	blk.out2 = out2.handle(opBatchNormBackwardReduceOut, "out2")
-	blk.out3 = out3.handle(opBatchNormBackwardReduceOut, "out3")
+	blk.out0 = out0.word(opBatchNormBackwardReduceOut, "out0")
+	blk.out1 = out1.word(opBatchNormBackwardReduceOut, "out1")
+	blk.out2 = out2.word(opBatchNormBackwardReduceOut, "out2")
+	blk.out3 = out3.word(opBatchNormBackwardReduceOut, "out3")
 	call(opBatchNormBackwardReduceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -600,11 +600,11 @@ func BatchNormElemt(input, weight, bias, mean, invstd Tensor, eps float64) Tenso
 		eps    float64
 		r0     outTensor
 	}
-	blk.input = input.handle(opBatchNormElemt, "input")
-	blk.weight = weight.optHandle(opBatchNormElemt, "weight")
-	blk.bias = bias.optHandle(opBatchNormElemt, "bias")
-	blk.mean = mean.handle(opBatchNormElemt, "mean")
-	blk.invstd = invstd.handle(opBatchNormElemt, "invstd")
+	blk.input = input.word(opBatchNormElemt, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.mean = mean.word(opBatchNormElemt, "mean")
+	blk.invstd = invstd.word(opBatchNormElemt, "invstd")
 	blk.eps = eps
 	call(opBatchNormElemt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -632,13 +632,13 @@ func BatchNormElemtOut(input, weight, bias, mean, invstd Tensor, eps float64, ou
 		eps    float64
 		out    unsafe.Pointer
 	}
-	blk.input = input.handle(opBatchNormElemtOut, "input")
-	blk.weight = weight.optHandle(opBatchNormElemtOut, "weight")
-	blk.bias = bias.optHandle(opBatchNormElemtOut, "bias")
-	blk.mean = mean.handle(opBatchNormElemtOut, "mean")
-	blk.invstd = invstd.handle(opBatchNormElemtOut, "invstd")
+	blk.input = input.word(opBatchNormElemtOut, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.mean = mean.word(opBatchNormElemtOut, "mean")
+	blk.invstd = invstd.word(opBatchNormElemtOut, "invstd")
 	blk.eps = eps
-	blk.out = out.handle(opBatchNormElemtOut, "out")
+	blk.out = out.word(opBatchNormElemtOut, "out")
 	call(opBatchNormElemtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -667,11 +667,11 @@ func BatchNormGatherStats(input, mean, invstd, runningMean, runningVar Tensor, m
 		r0          outTensor
 		r1          outTensor
 	}
-	blk.input = input.handle(opBatchNormGatherStats, "input")
-	blk.mean = mean.handle(opBatchNormGatherStats, "mean")
-	blk.invstd = invstd.handle(opBatchNormGatherStats, "invstd")
-	blk.runningMean = runningMean.optHandle(opBatchNormGatherStats, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormGatherStats, "running_var")
+	blk.input = input.word(opBatchNormGatherStats, "input")
+	blk.mean = mean.word(opBatchNormGatherStats, "mean")
+	blk.invstd = invstd.word(opBatchNormGatherStats, "invstd")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.momentum = momentum
 	blk.eps = eps
 	blk.count = count
@@ -704,16 +704,16 @@ func BatchNormGatherStatsOut(input, mean, invstd, runningMean, runningVar Tensor
 		out0        unsafe.Pointer
 		out1        unsafe.Pointer
 	}
-	blk.input = input.handle(opBatchNormGatherStatsOut, "input")
-	blk.mean = mean.handle(opBatchNormGatherStatsOut, "mean")
-	blk.invstd = invstd.handle(opBatchNormGatherStatsOut, "invstd")
-	blk.runningMean = runningMean.optHandle(opBatchNormGatherStatsOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormGatherStatsOut, "running_var")
+	blk.input = input.word(opBatchNormGatherStatsOut, "input")
+	blk.mean = mean.word(opBatchNormGatherStatsOut, "mean")
+	blk.invstd = invstd.word(opBatchNormGatherStatsOut, "invstd")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.momentum = momentum
 	blk.eps = eps
 	blk.count = count
-	blk.out0 = out0.handle(opBatchNormGatherStatsOut, "out0")
-	blk.out1 = out1.handle(opBatchNormGatherStatsOut, "out1")
+	blk.out0 = out0.word(opBatchNormGatherStatsOut, "out0")
+	blk.out1 = out1.word(opBatchNormGatherStatsOut, "out1")
 	call(opBatchNormGatherStatsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(mean.T)
@@ -743,14 +743,14 @@ func BatchNormGatherStatsWithCounts(input, mean, invstd, runningMean, runningVar
 		r0          outTensor
 		r1          outTensor
 	}
-	blk.input = input.handle(opBatchNormGatherStatsWithCounts, "input")
-	blk.mean = mean.handle(opBatchNormGatherStatsWithCounts, "mean")
-	blk.invstd = invstd.handle(opBatchNormGatherStatsWithCounts, "invstd")
-	blk.runningMean = runningMean.optHandle(opBatchNormGatherStatsWithCounts, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormGatherStatsWithCounts, "running_var")
+	blk.input = input.word(opBatchNormGatherStatsWithCounts, "input")
+	blk.mean = mean.word(opBatchNormGatherStatsWithCounts, "mean")
+	blk.invstd = invstd.word(opBatchNormGatherStatsWithCounts, "invstd")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.momentum = momentum
 	blk.eps = eps
-	blk.counts = counts.handle(opBatchNormGatherStatsWithCounts, "counts")
+	blk.counts = counts.word(opBatchNormGatherStatsWithCounts, "counts")
 	call(opBatchNormGatherStatsWithCounts, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(mean.T)
@@ -781,16 +781,16 @@ func BatchNormGatherStatsWithCountsOut(input, mean, invstd, runningMean, running
 		out0        unsafe.Pointer
 		out1        unsafe.Pointer
 	}
-	blk.input = input.handle(opBatchNormGatherStatsWithCountsOut, "input")
-	blk.mean = mean.handle(opBatchNormGatherStatsWithCountsOut, "mean")
-	blk.invstd = invstd.handle(opBatchNormGatherStatsWithCountsOut, "invstd")
-	blk.runningMean = runningMean.optHandle(opBatchNormGatherStatsWithCountsOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormGatherStatsWithCountsOut, "running_var")
+	blk.input = input.word(opBatchNormGatherStatsWithCountsOut, "input")
+	blk.mean = mean.word(opBatchNormGatherStatsWithCountsOut, "mean")
+	blk.invstd = invstd.word(opBatchNormGatherStatsWithCountsOut, "invstd")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.momentum = momentum
 	blk.eps = eps
-	blk.counts = counts.handle(opBatchNormGatherStatsWithCountsOut, "counts")
-	blk.out0 = out0.handle(opBatchNormGatherStatsWithCountsOut, "out0")
-	blk.out1 = out1.handle(opBatchNormGatherStatsWithCountsOut, "out1")
+	blk.counts = counts.word(opBatchNormGatherStatsWithCountsOut, "counts")
+	blk.out0 = out0.word(opBatchNormGatherStatsWithCountsOut, "out0")
+	blk.out1 = out1.word(opBatchNormGatherStatsWithCountsOut, "out1")
 	call(opBatchNormGatherStatsWithCountsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(mean.T)
@@ -815,7 +815,7 @@ func BatchNormStats(input Tensor, eps float64) (Tensor, Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.input = input.handle(opBatchNormStats, "input")
+	blk.input = input.word(opBatchNormStats, "input")
 	blk.eps = eps
 	call(opBatchNormStats, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -836,10 +836,10 @@ func BatchNormStatsOut(input Tensor, eps float64, out0, out1 Tensor) (Tensor, Te
 		out0  unsafe.Pointer
 		out1  unsafe.Pointer
 	}
-	blk.input = input.handle(opBatchNormStatsOut, "input")
+	blk.input = input.word(opBatchNormStatsOut, "input")
 	blk.eps = eps
-	blk.out0 = out0.handle(opBatchNormStatsOut, "out0")
-	blk.out1 = out1.handle(opBatchNormStatsOut, "out1")
+	blk.out0 = out0.word(opBatchNormStatsOut, "out0")
+	blk.out1 = out1.word(opBatchNormStatsOut, "out1")
 	call(opBatchNormStatsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(out0.T)
@@ -861,9 +861,9 @@ func BatchNormUpdateStats(input, runningMean, runningVar Tensor, momentum float6
 		r0          outTensor
 		r1          outTensor
 	}
-	blk.input = input.handle(opBatchNormUpdateStats, "input")
-	blk.runningMean = runningMean.optHandle(opBatchNormUpdateStats, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormUpdateStats, "running_var")
+	blk.input = input.word(opBatchNormUpdateStats, "input")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.momentum = momentum
 	call(opBatchNormUpdateStats, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -888,12 +888,12 @@ func BatchNormUpdateStatsOut(input, runningMean, runningVar Tensor, momentum flo
 		out0        unsafe.Pointer
 		out1        unsafe.Pointer
 	}
-	blk.input = input.handle(opBatchNormUpdateStatsOut, "input")
-	blk.runningMean = runningMean.optHandle(opBatchNormUpdateStatsOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opBatchNormUpdateStatsOut, "running_var")
+	blk.input = input.word(opBatchNormUpdateStatsOut, "input")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.momentum = momentum
-	blk.out0 = out0.handle(opBatchNormUpdateStatsOut, "out0")
-	blk.out1 = out1.handle(opBatchNormUpdateStatsOut, "out1")
+	blk.out0 = out0.word(opBatchNormUpdateStatsOut, "out0")
+	blk.out1 = out1.word(opBatchNormUpdateStatsOut, "out1")
 	call(opBatchNormUpdateStatsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(runningMean.T)
@@ -925,7 +925,7 @@ func Bernoulli(self Tensor, opts ...BernoulliOptions) Tensor {
 	if given(len(opts), opBernoulli) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulli, "self")
+	blk.self = self.word(opBernoulli, "self")
 	blk.generator = opt.Generator.handle(opBernoulli, "generator")
 	call(opBernoulli, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -963,7 +963,7 @@ func Bernoulli_(self Tensor, opts ...Bernoulli_Options) Tensor {
 	if given(len(opts), opBernoulli_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulli_, "self")
+	blk.self = self.word(opBernoulli_, "self")
 	blk.p = orDefault(opt.P, 0.5)
 	blk.generator = opt.Generator.handle(opBernoulli_, "generator")
 	call(opBernoulli_, unsafe.Pointer(&blk))
@@ -1003,10 +1003,10 @@ func BernoulliFloatOut(self, out Tensor, opts ...BernoulliFloatOutOptions) Tenso
 	if given(len(opts), opBernoulliFloatOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulliFloatOut, "self")
+	blk.self = self.word(opBernoulliFloatOut, "self")
 	blk.p = orDefault(opt.P, 0.5)
 	blk.generator = opt.Generator.handle(opBernoulliFloatOut, "generator")
-	blk.out = out.handle(opBernoulliFloatOut, "out")
+	blk.out = out.word(opBernoulliFloatOut, "out")
 	call(opBernoulliFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -1033,9 +1033,9 @@ func BernoulliOut(self, out Tensor, opts ...BernoulliOptions) Tensor {
 	if given(len(opts), opBernoulliOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulliOut, "self")
+	blk.self = self.word(opBernoulliOut, "self")
 	blk.generator = opt.Generator.handle(opBernoulliOut, "generator")
-	blk.out = out.handle(opBernoulliOut, "out")
+	blk.out = out.word(opBernoulliOut, "out")
 	call(opBernoulliOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -1066,7 +1066,7 @@ func BernoulliP(self Tensor, p float64, opts ...BernoulliPOptions) Tensor {
 	if given(len(opts), opBernoulliP) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulliP, "self")
+	blk.self = self.word(opBernoulliP, "self")
 	blk.p = p
 	blk.generator = opt.Generator.handle(opBernoulliP, "generator")
 	call(opBernoulliP, unsafe.Pointer(&blk))
@@ -1103,8 +1103,8 @@ func BernoulliTensor(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 	if given(len(opts), opBernoulliTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulliTensor, "self")
-	blk.p = p.handle(opBernoulliTensor, "p")
+	blk.self = self.word(opBernoulliTensor, "self")
+	blk.p = p.word(opBernoulliTensor, "p")
 	blk.generator = opt.Generator.handle(opBernoulliTensor, "generator")
 	call(opBernoulliTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1132,8 +1132,8 @@ func BernoulliTensor_(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 	if given(len(opts), opBernoulliTensor_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulliTensor_, "self")
-	blk.p = p.handle(opBernoulliTensor_, "p")
+	blk.self = self.word(opBernoulliTensor_, "self")
+	blk.p = p.word(opBernoulliTensor_, "p")
 	blk.generator = opt.Generator.handle(opBernoulliTensor_, "generator")
 	call(opBernoulliTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1167,10 +1167,10 @@ func BernoulliTensorOut(self, p, out Tensor, opts ...BernoulliTensorOptions) Ten
 	if given(len(opts), opBernoulliTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBernoulliTensorOut, "self")
-	blk.p = p.handle(opBernoulliTensorOut, "p")
+	blk.self = self.word(opBernoulliTensorOut, "self")
+	blk.p = p.word(opBernoulliTensorOut, "p")
 	blk.generator = opt.Generator.handle(opBernoulliTensorOut, "generator")
-	blk.out = out.handle(opBernoulliTensorOut, "out")
+	blk.out = out.word(opBernoulliTensorOut, "out")
 	call(opBernoulliTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(p.T)
@@ -1203,10 +1203,10 @@ func Bilinear(input1, input2, weight Tensor, opts ...BilinearOptions) Tensor {
 	if given(len(opts), opBilinear) {
 		opt = opts[0]
 	}
-	blk.input1 = input1.handle(opBilinear, "input1")
-	blk.input2 = input2.handle(opBilinear, "input2")
-	blk.weight = weight.handle(opBilinear, "weight")
-	blk.bias = opt.Bias.optHandle(opBilinear, "bias")
+	blk.input1 = input1.word(opBilinear, "input1")
+	blk.input2 = input2.word(opBilinear, "input2")
+	blk.weight = weight.word(opBilinear, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	call(opBilinear, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input1.T)
 	runtime.KeepAlive(input2.T)
@@ -1240,9 +1240,9 @@ func BinaryCrossEntropy(self, target Tensor, opts ...BinaryCrossEntropyOptions) 
 	if given(len(opts), opBinaryCrossEntropy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBinaryCrossEntropy, "self")
-	blk.target = target.handle(opBinaryCrossEntropy, "target")
-	blk.weight = opt.Weight.optHandle(opBinaryCrossEntropy, "weight")
+	blk.self = self.word(opBinaryCrossEntropy, "self")
+	blk.target = target.word(opBinaryCrossEntropy, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opBinaryCrossEntropy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1275,10 +1275,10 @@ func BinaryCrossEntropyBackward(gradOutput, self, target Tensor, opts ...BinaryC
 	if given(len(opts), opBinaryCrossEntropyBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opBinaryCrossEntropyBackward, "grad_output")
-	blk.self = self.handle(opBinaryCrossEntropyBackward, "self")
-	blk.target = target.handle(opBinaryCrossEntropyBackward, "target")
-	blk.weight = opt.Weight.optHandle(opBinaryCrossEntropyBackward, "weight")
+	blk.gradOutput = gradOutput.word(opBinaryCrossEntropyBackward, "grad_output")
+	blk.self = self.word(opBinaryCrossEntropyBackward, "self")
+	blk.target = target.word(opBinaryCrossEntropyBackward, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opBinaryCrossEntropyBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -1314,12 +1314,12 @@ func BinaryCrossEntropyBackwardGradInput(gradOutput, self, target, gradInput Ten
 	if given(len(opts), opBinaryCrossEntropyBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opBinaryCrossEntropyBackwardGradInput, "grad_output")
-	blk.self = self.handle(opBinaryCrossEntropyBackwardGradInput, "self")
-	blk.target = target.handle(opBinaryCrossEntropyBackwardGradInput, "target")
-	blk.weight = opt.Weight.optHandle(opBinaryCrossEntropyBackwardGradInput, "weight")
+	blk.gradOutput = gradOutput.word(opBinaryCrossEntropyBackwardGradInput, "grad_output")
+	blk.self = self.word(opBinaryCrossEntropyBackwardGradInput, "self")
+	blk.target = target.word(opBinaryCrossEntropyBackwardGradInput, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.gradInput = gradInput.handle(opBinaryCrossEntropyBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opBinaryCrossEntropyBackwardGradInput, "grad_input")
 	call(opBinaryCrossEntropyBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1350,11 +1350,11 @@ func BinaryCrossEntropyOut(self, target, out Tensor, opts ...BinaryCrossEntropyO
 	if given(len(opts), opBinaryCrossEntropyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBinaryCrossEntropyOut, "self")
-	blk.target = target.handle(opBinaryCrossEntropyOut, "target")
-	blk.weight = opt.Weight.optHandle(opBinaryCrossEntropyOut, "weight")
+	blk.self = self.word(opBinaryCrossEntropyOut, "self")
+	blk.target = target.word(opBinaryCrossEntropyOut, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.out = out.handle(opBinaryCrossEntropyOut, "out")
+	blk.out = out.word(opBinaryCrossEntropyOut, "out")
 	call(opBinaryCrossEntropyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -1390,10 +1390,10 @@ func BinaryCrossEntropyWithLogits(self, target Tensor, opts ...BinaryCrossEntrop
 	if given(len(opts), opBinaryCrossEntropyWithLogits) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBinaryCrossEntropyWithLogits, "self")
-	blk.target = target.handle(opBinaryCrossEntropyWithLogits, "target")
-	blk.weight = opt.Weight.optHandle(opBinaryCrossEntropyWithLogits, "weight")
-	blk.posWeight = opt.PosWeight.optHandle(opBinaryCrossEntropyWithLogits, "pos_weight")
+	blk.self = self.word(opBinaryCrossEntropyWithLogits, "self")
+	blk.target = target.word(opBinaryCrossEntropyWithLogits, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
+	blk.posWeight = unsafe.Pointer(opt.PosWeight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opBinaryCrossEntropyWithLogits, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1425,12 +1425,12 @@ func BinaryCrossEntropyWithLogitsOut(self, target, out Tensor, opts ...BinaryCro
 	if given(len(opts), opBinaryCrossEntropyWithLogitsOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBinaryCrossEntropyWithLogitsOut, "self")
-	blk.target = target.handle(opBinaryCrossEntropyWithLogitsOut, "target")
-	blk.weight = opt.Weight.optHandle(opBinaryCrossEntropyWithLogitsOut, "weight")
-	blk.posWeight = opt.PosWeight.optHandle(opBinaryCrossEntropyWithLogitsOut, "pos_weight")
+	blk.self = self.word(opBinaryCrossEntropyWithLogitsOut, "self")
+	blk.target = target.word(opBinaryCrossEntropyWithLogitsOut, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
+	blk.posWeight = unsafe.Pointer(opt.PosWeight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.out = out.handle(opBinaryCrossEntropyWithLogitsOut, "out")
+	blk.out = out.word(opBinaryCrossEntropyWithLogitsOut, "out")
 	call(opBinaryCrossEntropyWithLogitsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -1464,8 +1464,8 @@ func BinCount(self Tensor, opts ...BinCountOptions) Tensor {
 	if given(len(opts), opBinCount) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBinCount, "self")
-	blk.weights = opt.Weights.optHandle(opBinCount, "weights")
+	blk.self = self.word(opBinCount, "self")
+	blk.weights = unsafe.Pointer(opt.Weights.T)
 	blk.minlength = opt.Minlength
 	call(opBinCount, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1498,10 +1498,10 @@ func BinCountOut(self, out Tensor, opts ...BinCountOptions) Tensor {
 	if given(len(opts), opBinCountOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBinCountOut, "self")
-	blk.weights = opt.Weights.optHandle(opBinCountOut, "weights")
+	blk.self = self.word(opBinCountOut, "self")
+	blk.weights = unsafe.Pointer(opt.Weights.T)
 	blk.minlength = opt.Minlength
-	blk.out = out.handle(opBinCountOut, "out")
+	blk.out = out.word(opBinCountOut, "out")
 	call(opBinCountOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Weights.T)
@@ -1530,8 +1530,8 @@ func Binomial(count, prob Tensor, opts ...BinomialOptions) Tensor {
 	if given(len(opts), opBinomial) {
 		opt = opts[0]
 	}
-	blk.count = count.handle(opBinomial, "count")
-	blk.prob = prob.handle(opBinomial, "prob")
+	blk.count = count.word(opBinomial, "count")
+	blk.prob = prob.word(opBinomial, "prob")
 	blk.generator = opt.Generator.handle(opBinomial, "generator")
 	call(opBinomial, unsafe.Pointer(&blk))
 	runtime.KeepAlive(count.T)
@@ -1558,10 +1558,10 @@ func BinomialOut(count, prob, out Tensor, opts ...BinomialOptions) Tensor {
 	if given(len(opts), opBinomialOut) {
 		opt = opts[0]
 	}
-	blk.count = count.handle(opBinomialOut, "count")
-	blk.prob = prob.handle(opBinomialOut, "prob")
+	blk.count = count.word(opBinomialOut, "count")
+	blk.prob = prob.word(opBinomialOut, "prob")
 	blk.generator = opt.Generator.handle(opBinomialOut, "generator")
-	blk.out = out.handle(opBinomialOut, "out")
+	blk.out = out.word(opBinomialOut, "out")
 	call(opBinomialOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(count.T)
 	runtime.KeepAlive(prob.T)
@@ -1583,8 +1583,8 @@ func BitwiseAnd(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseAnd, "self")
-	blk.other = other.handle(opBitwiseAnd, "other")
+	blk.self = self.word(opBitwiseAnd, "self")
+	blk.other = other.word(opBitwiseAnd, "other")
 	call(opBitwiseAnd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1610,8 +1610,8 @@ func BitwiseAnd_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseAnd_, "self")
-	blk.other = other.handle(opBitwiseAnd_, "other")
+	blk.self = self.word(opBitwiseAnd_, "self")
+	blk.other = other.word(opBitwiseAnd_, "other")
 	call(opBitwiseAnd_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1638,9 +1638,9 @@ func BitwiseAndOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseAndOut, "self")
-	blk.other = other.handle(opBitwiseAndOut, "other")
-	blk.out = out.handle(opBitwiseAndOut, "out")
+	blk.self = self.word(opBitwiseAndOut, "self")
+	blk.other = other.word(opBitwiseAndOut, "other")
+	blk.out = out.word(opBitwiseAndOut, "out")
 	call(opBitwiseAndOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1661,7 +1661,7 @@ func BitwiseAndScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseAndScalar, "self")
+	blk.self = self.word(opBitwiseAndScalar, "self")
 	blk.other = makeScalar(other, opBitwiseAndScalar, "other")
 	call(opBitwiseAndScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1687,7 +1687,7 @@ func BitwiseAndScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opBitwiseAndScalar_, "self")
+	blk.self = self.word(opBitwiseAndScalar_, "self")
 	blk.other = makeScalar(other, opBitwiseAndScalar_, "other")
 	call(opBitwiseAndScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1714,9 +1714,9 @@ func BitwiseAndScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseAndScalarOut, "self")
+	blk.self = self.word(opBitwiseAndScalarOut, "self")
 	blk.other = makeScalar(other, opBitwiseAndScalarOut, "other")
-	blk.out = out.handle(opBitwiseAndScalarOut, "out")
+	blk.out = out.word(opBitwiseAndScalarOut, "out")
 	call(opBitwiseAndScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1737,7 +1737,7 @@ func BitwiseAndScalarTensor(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opBitwiseAndScalarTensor, "self")
-	blk.other = other.handle(opBitwiseAndScalarTensor, "other")
+	blk.other = other.word(opBitwiseAndScalarTensor, "other")
 	call(opBitwiseAndScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1759,8 +1759,8 @@ func BitwiseAndScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opBitwiseAndScalarTensorOut, "self")
-	blk.other = other.handle(opBitwiseAndScalarTensorOut, "other")
-	blk.out = out.handle(opBitwiseAndScalarTensorOut, "out")
+	blk.other = other.word(opBitwiseAndScalarTensorOut, "other")
+	blk.out = out.word(opBitwiseAndScalarTensorOut, "out")
 	call(opBitwiseAndScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -1780,8 +1780,8 @@ func BitwiseLeftShift(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseLeftShift, "self")
-	blk.other = other.handle(opBitwiseLeftShift, "other")
+	blk.self = self.word(opBitwiseLeftShift, "self")
+	blk.other = other.word(opBitwiseLeftShift, "other")
 	call(opBitwiseLeftShift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1807,8 +1807,8 @@ func BitwiseLeftShift_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseLeftShift_, "self")
-	blk.other = other.handle(opBitwiseLeftShift_, "other")
+	blk.self = self.word(opBitwiseLeftShift_, "self")
+	blk.other = other.word(opBitwiseLeftShift_, "other")
 	call(opBitwiseLeftShift_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1835,9 +1835,9 @@ func BitwiseLeftShiftOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseLeftShiftOut, "self")
-	blk.other = other.handle(opBitwiseLeftShiftOut, "other")
-	blk.out = out.handle(opBitwiseLeftShiftOut, "out")
+	blk.self = self.word(opBitwiseLeftShiftOut, "self")
+	blk.other = other.word(opBitwiseLeftShiftOut, "other")
+	blk.out = out.word(opBitwiseLeftShiftOut, "out")
 	call(opBitwiseLeftShiftOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1859,7 +1859,7 @@ func BitwiseLeftShiftScalarTensor(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opBitwiseLeftShiftScalarTensor, "self")
-	blk.other = other.handle(opBitwiseLeftShiftScalarTensor, "other")
+	blk.other = other.word(opBitwiseLeftShiftScalarTensor, "other")
 	call(opBitwiseLeftShiftScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1881,8 +1881,8 @@ func BitwiseLeftShiftScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opBitwiseLeftShiftScalarTensorOut, "self")
-	blk.other = other.handle(opBitwiseLeftShiftScalarTensorOut, "other")
-	blk.out = out.handle(opBitwiseLeftShiftScalarTensorOut, "out")
+	blk.other = other.word(opBitwiseLeftShiftScalarTensorOut, "other")
+	blk.out = out.word(opBitwiseLeftShiftScalarTensorOut, "out")
 	call(opBitwiseLeftShiftScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -1902,7 +1902,7 @@ func BitwiseLeftShiftTensorScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseLeftShiftTensorScalar, "self")
+	blk.self = self.word(opBitwiseLeftShiftTensorScalar, "self")
 	blk.other = makeScalar(other, opBitwiseLeftShiftTensorScalar, "other")
 	call(opBitwiseLeftShiftTensorScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1928,7 +1928,7 @@ func BitwiseLeftShiftTensorScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opBitwiseLeftShiftTensorScalar_, "self")
+	blk.self = self.word(opBitwiseLeftShiftTensorScalar_, "self")
 	blk.other = makeScalar(other, opBitwiseLeftShiftTensorScalar_, "other")
 	call(opBitwiseLeftShiftTensorScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1955,9 +1955,9 @@ func BitwiseLeftShiftTensorScalarOut(self Tensor, other Scalar, out Tensor) Tens
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseLeftShiftTensorScalarOut, "self")
+	blk.self = self.word(opBitwiseLeftShiftTensorScalarOut, "self")
 	blk.other = makeScalar(other, opBitwiseLeftShiftTensorScalarOut, "other")
-	blk.out = out.handle(opBitwiseLeftShiftTensorScalarOut, "out")
+	blk.out = out.word(opBitwiseLeftShiftTensorScalarOut, "out")
 	call(opBitwiseLeftShiftTensorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1975,7 +1975,7 @@ func BitwiseNot(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseNot, "self")
+	blk.self = self.word(opBitwiseNot, "self")
 	call(opBitwiseNot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1998,7 +1998,7 @@ func BitwiseNot_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseNot_, "self")
+	blk.self = self.word(opBitwiseNot_, "self")
 	call(opBitwiseNot_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2022,8 +2022,8 @@ func BitwiseNotOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseNotOut, "self")
-	blk.out = out.handle(opBitwiseNotOut, "out")
+	blk.self = self.word(opBitwiseNotOut, "self")
+	blk.out = out.word(opBitwiseNotOut, "out")
 	call(opBitwiseNotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2043,8 +2043,8 @@ func BitwiseOr(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseOr, "self")
-	blk.other = other.handle(opBitwiseOr, "other")
+	blk.self = self.word(opBitwiseOr, "self")
+	blk.other = other.word(opBitwiseOr, "other")
 	call(opBitwiseOr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2070,8 +2070,8 @@ func BitwiseOr_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseOr_, "self")
-	blk.other = other.handle(opBitwiseOr_, "other")
+	blk.self = self.word(opBitwiseOr_, "self")
+	blk.other = other.word(opBitwiseOr_, "other")
 	call(opBitwiseOr_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2098,9 +2098,9 @@ func BitwiseOrOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseOrOut, "self")
-	blk.other = other.handle(opBitwiseOrOut, "other")
-	blk.out = out.handle(opBitwiseOrOut, "out")
+	blk.self = self.word(opBitwiseOrOut, "self")
+	blk.other = other.word(opBitwiseOrOut, "other")
+	blk.out = out.word(opBitwiseOrOut, "out")
 	call(opBitwiseOrOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2121,7 +2121,7 @@ func BitwiseOrScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseOrScalar, "self")
+	blk.self = self.word(opBitwiseOrScalar, "self")
 	blk.other = makeScalar(other, opBitwiseOrScalar, "other")
 	call(opBitwiseOrScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2147,7 +2147,7 @@ func BitwiseOrScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opBitwiseOrScalar_, "self")
+	blk.self = self.word(opBitwiseOrScalar_, "self")
 	blk.other = makeScalar(other, opBitwiseOrScalar_, "other")
 	call(opBitwiseOrScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2174,9 +2174,9 @@ func BitwiseOrScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseOrScalarOut, "self")
+	blk.self = self.word(opBitwiseOrScalarOut, "self")
 	blk.other = makeScalar(other, opBitwiseOrScalarOut, "other")
-	blk.out = out.handle(opBitwiseOrScalarOut, "out")
+	blk.out = out.word(opBitwiseOrScalarOut, "out")
 	call(opBitwiseOrScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2197,7 +2197,7 @@ func BitwiseOrScalarTensor(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opBitwiseOrScalarTensor, "self")
-	blk.other = other.handle(opBitwiseOrScalarTensor, "other")
+	blk.other = other.word(opBitwiseOrScalarTensor, "other")
 	call(opBitwiseOrScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2219,8 +2219,8 @@ func BitwiseOrScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opBitwiseOrScalarTensorOut, "self")
-	blk.other = other.handle(opBitwiseOrScalarTensorOut, "other")
-	blk.out = out.handle(opBitwiseOrScalarTensorOut, "out")
+	blk.other = other.word(opBitwiseOrScalarTensorOut, "other")
+	blk.out = out.word(opBitwiseOrScalarTensorOut, "out")
 	call(opBitwiseOrScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -2240,8 +2240,8 @@ func BitwiseRightShift(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseRightShift, "self")
-	blk.other = other.handle(opBitwiseRightShift, "other")
+	blk.self = self.word(opBitwiseRightShift, "self")
+	blk.other = other.word(opBitwiseRightShift, "other")
 	call(opBitwiseRightShift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2267,8 +2267,8 @@ func BitwiseRightShift_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseRightShift_, "self")
-	blk.other = other.handle(opBitwiseRightShift_, "other")
+	blk.self = self.word(opBitwiseRightShift_, "self")
+	blk.other = other.word(opBitwiseRightShift_, "other")
 	call(opBitwiseRightShift_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2295,9 +2295,9 @@ func BitwiseRightShiftOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseRightShiftOut, "self")
-	blk.other = other.handle(opBitwiseRightShiftOut, "other")
-	blk.out = out.handle(opBitwiseRightShiftOut, "out")
+	blk.self = self.word(opBitwiseRightShiftOut, "self")
+	blk.other = other.word(opBitwiseRightShiftOut, "other")
+	blk.out = out.word(opBitwiseRightShiftOut, "out")
 	call(opBitwiseRightShiftOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2319,7 +2319,7 @@ func BitwiseRightShiftScalarTensor(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opBitwiseRightShiftScalarTensor, "self")
-	blk.other = other.handle(opBitwiseRightShiftScalarTensor, "other")
+	blk.other = other.word(opBitwiseRightShiftScalarTensor, "other")
 	call(opBitwiseRightShiftScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2341,8 +2341,8 @@ func BitwiseRightShiftScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opBitwiseRightShiftScalarTensorOut, "self")
-	blk.other = other.handle(opBitwiseRightShiftScalarTensorOut, "other")
-	blk.out = out.handle(opBitwiseRightShiftScalarTensorOut, "out")
+	blk.other = other.word(opBitwiseRightShiftScalarTensorOut, "other")
+	blk.out = out.word(opBitwiseRightShiftScalarTensorOut, "out")
 	call(opBitwiseRightShiftScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -2362,7 +2362,7 @@ func BitwiseRightShiftTensorScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseRightShiftTensorScalar, "self")
+	blk.self = self.word(opBitwiseRightShiftTensorScalar, "self")
 	blk.other = makeScalar(other, opBitwiseRightShiftTensorScalar, "other")
 	call(opBitwiseRightShiftTensorScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2388,7 +2388,7 @@ func BitwiseRightShiftTensorScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opBitwiseRightShiftTensorScalar_, "self")
+	blk.self = self.word(opBitwiseRightShiftTensorScalar_, "self")
 	blk.other = makeScalar(other, opBitwiseRightShiftTensorScalar_, "other")
 	call(opBitwiseRightShiftTensorScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2415,9 +2415,9 @@ func BitwiseRightShiftTensorScalarOut(self Tensor, other Scalar, out Tensor) Ten
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseRightShiftTensorScalarOut, "self")
+	blk.self = self.word(opBitwiseRightShiftTensorScalarOut, "self")
 	blk.other = makeScalar(other, opBitwiseRightShiftTensorScalarOut, "other")
-	blk.out = out.handle(opBitwiseRightShiftTensorScalarOut, "out")
+	blk.out = out.word(opBitwiseRightShiftTensorScalarOut, "out")
 	call(opBitwiseRightShiftTensorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2437,8 +2437,8 @@ func BitwiseXor(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseXor, "self")
-	blk.other = other.handle(opBitwiseXor, "other")
+	blk.self = self.word(opBitwiseXor, "self")
+	blk.other = other.word(opBitwiseXor, "other")
 	call(opBitwiseXor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2464,8 +2464,8 @@ func BitwiseXor_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseXor_, "self")
-	blk.other = other.handle(opBitwiseXor_, "other")
+	blk.self = self.word(opBitwiseXor_, "self")
+	blk.other = other.word(opBitwiseXor_, "other")
 	call(opBitwiseXor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2492,9 +2492,9 @@ func BitwiseXorOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseXorOut, "self")
-	blk.other = other.handle(opBitwiseXorOut, "other")
-	blk.out = out.handle(opBitwiseXorOut, "out")
+	blk.self = self.word(opBitwiseXorOut, "self")
+	blk.other = other.word(opBitwiseXorOut, "other")
+	blk.out = out.word(opBitwiseXorOut, "out")
 	call(opBitwiseXorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2515,7 +2515,7 @@ func BitwiseXorScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opBitwiseXorScalar, "self")
+	blk.self = self.word(opBitwiseXorScalar, "self")
 	blk.other = makeScalar(other, opBitwiseXorScalar, "other")
 	call(opBitwiseXorScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2541,7 +2541,7 @@ func BitwiseXorScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opBitwiseXorScalar_, "self")
+	blk.self = self.word(opBitwiseXorScalar_, "self")
 	blk.other = makeScalar(other, opBitwiseXorScalar_, "other")
 	call(opBitwiseXorScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2568,9 +2568,9 @@ func BitwiseXorScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBitwiseXorScalarOut, "self")
+	blk.self = self.word(opBitwiseXorScalarOut, "self")
 	blk.other = makeScalar(other, opBitwiseXorScalarOut, "other")
-	blk.out = out.handle(opBitwiseXorScalarOut, "out")
+	blk.out = out.word(opBitwiseXorScalarOut, "out")
 	call(opBitwiseXorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2591,7 +2591,7 @@ func BitwiseXorScalarTensor(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opBitwiseXorScalarTensor, "self")
-	blk.other = other.handle(opBitwiseXorScalarTensor, "other")
+	blk.other = other.word(opBitwiseXorScalarTensor, "other")
 	call(opBitwiseXorScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2613,8 +2613,8 @@ func BitwiseXorScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opBitwiseXorScalarTensorOut, "self")
-	blk.other = other.handle(opBitwiseXorScalarTensorOut, "other")
-	blk.out = out.handle(opBitwiseXorScalarTensorOut, "out")
+	blk.other = other.word(opBitwiseXorScalarTensorOut, "other")
+	blk.out = out.word(opBitwiseXorScalarTensorOut, "out")
 	call(opBitwiseXorScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -2667,7 +2667,7 @@ func BlackmanWindowOut(windowLength int64, out Tensor) Tensor {
 		out          unsafe.Pointer
 	}
 	blk.windowLength = windowLength
-	blk.out = out.handle(opBlackmanWindowOut, "out")
+	blk.out = out.word(opBlackmanWindowOut, "out")
 	call(opBlackmanWindowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -2723,7 +2723,7 @@ func BlackmanWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Te
 	}
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
-	blk.out = out.handle(opBlackmanWindowPeriodicOut, "out")
+	blk.out = out.word(opBlackmanWindowPeriodicOut, "out")
 	call(opBlackmanWindowPeriodicOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -2742,7 +2742,7 @@ func BlockDiag(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opBlockDiag, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opBlockDiag, "tensors")
 	call(opBlockDiag, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -2763,8 +2763,8 @@ func BlockDiagOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opBlockDiagOut, "tensors")
-	blk.out = out.handle(opBlockDiagOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opBlockDiagOut, "tensors")
+	blk.out = out.word(opBlockDiagOut, "out")
 	call(opBlockDiagOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -2783,8 +2783,8 @@ func BMM(self, mat2 Tensor) Tensor {
 		mat2  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opBMM, "self")
-	blk.mat2 = mat2.handle(opBMM, "mat2")
+	blk.self = self.word(opBMM, "self")
+	blk.mat2 = mat2.word(opBMM, "mat2")
 	call(opBMM, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -2809,8 +2809,8 @@ func BMMDType(self, mat2 Tensor, outDType DType) Tensor {
 		outDType int64
 		r0       outTensor
 	}
-	blk.self = self.handle(opBMMDType, "self")
-	blk.mat2 = mat2.handle(opBMMDType, "mat2")
+	blk.self = self.word(opBMMDType, "self")
+	blk.mat2 = mat2.word(opBMMDType, "mat2")
 	blk.outDType = outDType.required(opBMMDType, "out_dtype")
 	call(opBMMDType, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2834,10 +2834,10 @@ func BMMDTypeOut(self, mat2 Tensor, outDType DType, out Tensor) Tensor {
 		outDType int64
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opBMMDTypeOut, "self")
-	blk.mat2 = mat2.handle(opBMMDTypeOut, "mat2")
+	blk.self = self.word(opBMMDTypeOut, "self")
+	blk.mat2 = mat2.word(opBMMDTypeOut, "mat2")
 	blk.outDType = outDType.required(opBMMDTypeOut, "out_dtype")
-	blk.out = out.handle(opBMMDTypeOut, "out")
+	blk.out = out.word(opBMMDTypeOut, "out")
 	call(opBMMDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -2860,9 +2860,9 @@ func BMMOut(self, mat2, out Tensor) Tensor {
 		mat2  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opBMMOut, "self")
-	blk.mat2 = mat2.handle(opBMMOut, "mat2")
-	blk.out = out.handle(opBMMOut, "out")
+	blk.self = self.word(opBMMOut, "self")
+	blk.mat2 = mat2.word(opBMMOut, "mat2")
+	blk.out = out.word(opBMMOut, "out")
 	call(opBMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -2882,7 +2882,7 @@ func BroadcastTensors(tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opBroadcastTensors, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opBroadcastTensors, "tensors")
 	call(opBroadcastTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensors(&blk.r0, blk.scope)
@@ -2904,7 +2904,7 @@ func BroadcastTo(self Tensor, size []int64) Tensor {
 		sizeLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opBroadcastTo, "self")
+	blk.self = self.word(opBroadcastTo, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	call(opBroadcastTo, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2941,8 +2941,8 @@ func Bucketize(self, boundaries Tensor, opts ...BucketizeOptions) Tensor {
 	if given(len(opts), opBucketize) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBucketize, "self")
-	blk.boundaries = boundaries.handle(opBucketize, "boundaries")
+	blk.self = self.word(opBucketize, "self")
+	blk.boundaries = boundaries.word(opBucketize, "boundaries")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
 	call(opBucketize, unsafe.Pointer(&blk))
@@ -2972,11 +2972,11 @@ func BucketizeOut(self, boundaries, out Tensor, opts ...BucketizeOptions) Tensor
 	if given(len(opts), opBucketizeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opBucketizeOut, "self")
-	blk.boundaries = boundaries.handle(opBucketizeOut, "boundaries")
+	blk.self = self.word(opBucketizeOut, "self")
+	blk.boundaries = boundaries.word(opBucketizeOut, "boundaries")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
-	blk.out = out.handle(opBucketizeOut, "out")
+	blk.out = out.word(opBucketizeOut, "out")
 	call(opBucketizeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(boundaries.T)
@@ -3010,7 +3010,7 @@ func BucketizeScalar(self Scalar, boundaries Tensor, opts ...BucketizeScalarOpti
 		opt = opts[0]
 	}
 	blk.self = makeScalar(self, opBucketizeScalar, "self")
-	blk.boundaries = boundaries.handle(opBucketizeScalar, "boundaries")
+	blk.boundaries = boundaries.word(opBucketizeScalar, "boundaries")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
 	call(opBucketizeScalar, unsafe.Pointer(&blk))
@@ -3040,10 +3040,10 @@ func BucketizeScalarOut(self Scalar, boundaries, out Tensor, opts ...BucketizeSc
 		opt = opts[0]
 	}
 	blk.self = makeScalar(self, opBucketizeScalarOut, "self")
-	blk.boundaries = boundaries.handle(opBucketizeScalarOut, "boundaries")
+	blk.boundaries = boundaries.word(opBucketizeScalarOut, "boundaries")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
-	blk.out = out.handle(opBucketizeScalarOut, "out")
+	blk.out = out.word(opBucketizeScalarOut, "out")
 	call(opBucketizeScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(boundaries.T)
 	runtime.KeepAlive(out.T)

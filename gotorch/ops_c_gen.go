@@ -39,7 +39,7 @@ func CartesianProd(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opCartesianProd, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opCartesianProd, "tensors")
 	call(opCartesianProd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -67,7 +67,7 @@ func Cat(tensors []Tensor, opts ...CatOptions) Tensor {
 	if given(len(opts), opCat) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opCat, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opCat, "tensors")
 	blk.dim = opt.Dim
 	call(opCat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -93,9 +93,9 @@ func CatOut(tensors []Tensor, out Tensor, opts ...CatOptions) Tensor {
 	if given(len(opts), opCatOut) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opCatOut, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opCatOut, "tensors")
 	blk.dim = opt.Dim
-	blk.out = out.handle(opCatOut, "out")
+	blk.out = out.word(opCatOut, "out")
 	call(opCatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -126,7 +126,7 @@ func Cauchy(self Tensor, opts ...CauchyOptions) Tensor {
 	if given(len(opts), opCauchy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCauchy, "self")
+	blk.self = self.word(opCauchy, "self")
 	blk.median = opt.Median
 	blk.sigma = orDefault(opt.Sigma, 1)
 	blk.generator = opt.Generator.handle(opCauchy, "generator")
@@ -156,7 +156,7 @@ func Cauchy_(self Tensor, opts ...CauchyOptions) Tensor {
 	if given(len(opts), opCauchy_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCauchy_, "self")
+	blk.self = self.word(opCauchy_, "self")
 	blk.median = opt.Median
 	blk.sigma = orDefault(opt.Sigma, 1)
 	blk.generator = opt.Generator.handle(opCauchy_, "generator")
@@ -190,11 +190,11 @@ func CauchyOut(self, out Tensor, opts ...CauchyOptions) Tensor {
 	if given(len(opts), opCauchyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCauchyOut, "self")
+	blk.self = self.word(opCauchyOut, "self")
 	blk.median = opt.Median
 	blk.sigma = orDefault(opt.Sigma, 1)
 	blk.generator = opt.Generator.handle(opCauchyOut, "generator")
-	blk.out = out.handle(opCauchyOut, "out")
+	blk.out = out.word(opCauchyOut, "out")
 	call(opCauchyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -213,7 +213,7 @@ func CcolIndices(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCcolIndices, "self")
+	blk.self = self.word(opCcolIndices, "self")
 	call(opCcolIndices, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -233,7 +233,7 @@ func CcolIndicesCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCcolIndicesCopy, "self")
+	blk.self = self.word(opCcolIndicesCopy, "self")
 	call(opCcolIndicesCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -250,8 +250,8 @@ func CcolIndicesCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCcolIndicesCopyOut, "self")
-	blk.out = out.handle(opCcolIndicesCopyOut, "out")
+	blk.self = self.word(opCcolIndicesCopyOut, "self")
+	blk.out = out.word(opCcolIndicesCopyOut, "out")
 	call(opCcolIndicesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -283,8 +283,8 @@ func CDist(x1, x2 Tensor, opts ...CDistOptions) Tensor {
 	if given(len(opts), opCDist) {
 		opt = opts[0]
 	}
-	blk.x1 = x1.handle(opCDist, "x1")
-	blk.x2 = x2.handle(opCDist, "x2")
+	blk.x1 = x1.word(opCDist, "x1")
+	blk.x2 = x2.word(opCDist, "x2")
 	blk.p = orDefault(opt.P, 2)
 	blk.computeMode = unsafe.Pointer(opt.ComputeMode)
 	call(opCDist, unsafe.Pointer(&blk))
@@ -304,7 +304,7 @@ func Ceil(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCeil, "self")
+	blk.self = self.word(opCeil, "self")
 	call(opCeil, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -327,7 +327,7 @@ func Ceil_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opCeil_, "self")
+	blk.self = self.word(opCeil_, "self")
 	call(opCeil_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -351,8 +351,8 @@ func CeilOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCeilOut, "self")
-	blk.out = out.handle(opCeilOut, "out")
+	blk.self = self.word(opCeilOut, "self")
+	blk.out = out.word(opCeilOut, "out")
 	call(opCeilOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -381,7 +381,7 @@ func CELU(self Tensor, opts ...CELUOptions) Tensor {
 	if given(len(opts), opCELU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCELU, "self")
+	blk.self = self.word(opCELU, "self")
 	if opt.Alpha == nil {
 		opt.Alpha = 1.0
 	}
@@ -409,7 +409,7 @@ func CELU_(self Tensor, opts ...CELUOptions) Tensor {
 	if given(len(opts), opCELU_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCELU_, "self")
+	blk.self = self.word(opCELU_, "self")
 	if opt.Alpha == nil {
 		opt.Alpha = 1.0
 	}
@@ -438,12 +438,12 @@ func CELUOut(self, out Tensor, opts ...CELUOptions) Tensor {
 	if given(len(opts), opCELUOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCELUOut, "self")
+	blk.self = self.word(opCELUOut, "self")
 	if opt.Alpha == nil {
 		opt.Alpha = 1.0
 	}
 	blk.alpha = makeScalar(opt.Alpha, opCELUOut, "alpha")
-	blk.out = out.handle(opCELUOut, "out")
+	blk.out = out.word(opCELUOut, "out")
 	call(opCELUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -463,7 +463,7 @@ func ChainMatMul(matrices []Tensor) Tensor {
 		matricesLen int64
 		r0          outTensor
 	}
-	blk.matrices, blk.matricesLen = handles(matrices, opChainMatMul, "matrices")
+	blk.matrices, blk.matricesLen = words(matrices, opChainMatMul, "matrices")
 	call(opChainMatMul, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(matrices))
 	return newTensor(&blk.r0, blk.scope)
@@ -484,8 +484,8 @@ func ChainMatMulOut(matrices []Tensor, out Tensor) Tensor {
 		matricesLen int64
 		out         unsafe.Pointer
 	}
-	blk.matrices, blk.matricesLen = handles(matrices, opChainMatMulOut, "matrices")
-	blk.out = out.handle(opChainMatMulOut, "out")
+	blk.matrices, blk.matricesLen = words(matrices, opChainMatMulOut, "matrices")
+	blk.out = out.word(opChainMatMulOut, "out")
 	call(opChainMatMulOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(matrices))
 	runtime.KeepAlive(out.T)
@@ -513,7 +513,7 @@ func CHalf(self Tensor, opts ...CHalfOptions) Tensor {
 	if given(len(opts), opCHalf) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCHalf, "self")
+	blk.self = self.word(opCHalf, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opCHalf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -538,7 +538,7 @@ func ChannelShuffle(self Tensor, groups int64) Tensor {
 		groups int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opChannelShuffle, "self")
+	blk.self = self.word(opChannelShuffle, "self")
 	blk.groups = groups
 	call(opChannelShuffle, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -560,9 +560,9 @@ func ChannelShuffleOut(self Tensor, groups int64, out Tensor) Tensor {
 		groups int64
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opChannelShuffleOut, "self")
+	blk.self = self.word(opChannelShuffleOut, "self")
 	blk.groups = groups
-	blk.out = out.handle(opChannelShuffleOut, "out")
+	blk.out = out.word(opChannelShuffleOut, "out")
 	call(opChannelShuffleOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -591,7 +591,7 @@ func CholeskyInverse(self Tensor, opts ...CholeskyInverseOptions) Tensor {
 	if given(len(opts), opCholeskyInverse) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCholeskyInverse, "self")
+	blk.self = self.word(opCholeskyInverse, "self")
 	blk.upper = boolInt(opt.Upper)
 	call(opCholeskyInverse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -622,9 +622,9 @@ func CholeskyInverseOut(self, out Tensor, opts ...CholeskyInverseOptions) Tensor
 	if given(len(opts), opCholeskyInverseOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCholeskyInverseOut, "self")
+	blk.self = self.word(opCholeskyInverseOut, "self")
 	blk.upper = boolInt(opt.Upper)
-	blk.out = out.handle(opCholeskyInverseOut, "out")
+	blk.out = out.word(opCholeskyInverseOut, "out")
 	call(opCholeskyInverseOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -654,8 +654,8 @@ func CholeskySolve(self, input2 Tensor, opts ...CholeskySolveOptions) Tensor {
 	if given(len(opts), opCholeskySolve) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCholeskySolve, "self")
-	blk.input2 = input2.handle(opCholeskySolve, "input2")
+	blk.self = self.word(opCholeskySolve, "self")
+	blk.input2 = input2.word(opCholeskySolve, "input2")
 	blk.upper = boolInt(opt.Upper)
 	call(opCholeskySolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -688,10 +688,10 @@ func CholeskySolveOut(self, input2, out Tensor, opts ...CholeskySolveOptions) Te
 	if given(len(opts), opCholeskySolveOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCholeskySolveOut, "self")
-	blk.input2 = input2.handle(opCholeskySolveOut, "input2")
+	blk.self = self.word(opCholeskySolveOut, "self")
+	blk.input2 = input2.word(opCholeskySolveOut, "input2")
 	blk.upper = boolInt(opt.Upper)
-	blk.out = out.handle(opCholeskySolveOut, "out")
+	blk.out = out.word(opCholeskySolveOut, "out")
 	call(opCholeskySolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(input2.T)
@@ -714,7 +714,7 @@ func ChooseQParamsOptimized(input Tensor, numel, nBins int64, ratio float64, bit
 		r0       outTensor
 		r1       outTensor
 	}
-	blk.input = input.handle(opChooseQParamsOptimized, "input")
+	blk.input = input.word(opChooseQParamsOptimized, "input")
 	blk.numel = numel
 	blk.nBins = nBins
 	blk.ratio = ratio
@@ -749,7 +749,7 @@ func Chunk(self Tensor, chunks int64, opts ...ChunkOptions) []Tensor {
 	if given(len(opts), opChunk) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opChunk, "self")
+	blk.self = self.word(opChunk, "self")
 	blk.chunks = chunks
 	blk.dim = opt.Dim
 	call(opChunk, unsafe.Pointer(&blk))
@@ -786,7 +786,7 @@ func Clamp(self Tensor, opts ...ClampOptions) Tensor {
 	if given(len(opts), opClamp) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClamp, "self")
+	blk.self = self.word(opClamp, "self")
 	blk.min = optScalar(opt.Min, opClamp, "min")
 	blk.max = optScalar(opt.Max, opClamp, "max")
 	call(opClamp, unsafe.Pointer(&blk))
@@ -818,7 +818,7 @@ func Clamp_(self Tensor, opts ...ClampOptions) Tensor {
 	if given(len(opts), opClamp_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClamp_, "self")
+	blk.self = self.word(opClamp_, "self")
 	blk.min = optScalar(opt.Min, opClamp_, "min")
 	blk.max = optScalar(opt.Max, opClamp_, "max")
 	call(opClamp_, unsafe.Pointer(&blk))
@@ -841,7 +841,7 @@ func ClampMax(self Tensor, max Scalar) Tensor {
 		max   cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opClampMax, "self")
+	blk.self = self.word(opClampMax, "self")
 	blk.max = makeScalar(max, opClampMax, "max")
 	call(opClampMax, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -864,7 +864,7 @@ func ClampMax_(self Tensor, max Scalar) Tensor {
 		self  unsafe.Pointer
 		max   cScalar
 	}
-	blk.self = self.handle(opClampMax_, "self")
+	blk.self = self.word(opClampMax_, "self")
 	blk.max = makeScalar(max, opClampMax_, "max")
 	call(opClampMax_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -888,9 +888,9 @@ func ClampMaxOut(self Tensor, max Scalar, out Tensor) Tensor {
 		max   cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opClampMaxOut, "self")
+	blk.self = self.word(opClampMaxOut, "self")
 	blk.max = makeScalar(max, opClampMaxOut, "max")
-	blk.out = out.handle(opClampMaxOut, "out")
+	blk.out = out.word(opClampMaxOut, "out")
 	call(opClampMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -907,8 +907,8 @@ func ClampMaxTensor(self, max Tensor) Tensor {
 		max   unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opClampMaxTensor, "self")
-	blk.max = max.handle(opClampMaxTensor, "max")
+	blk.self = self.word(opClampMaxTensor, "self")
+	blk.max = max.word(opClampMaxTensor, "max")
 	call(opClampMaxTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(max.T)
@@ -931,8 +931,8 @@ func ClampMaxTensor_(self, max Tensor) Tensor {
 		self  unsafe.Pointer
 		max   unsafe.Pointer
 	}
-	blk.self = self.handle(opClampMaxTensor_, "self")
-	blk.max = max.handle(opClampMaxTensor_, "max")
+	blk.self = self.word(opClampMaxTensor_, "self")
+	blk.max = max.word(opClampMaxTensor_, "max")
 	call(opClampMaxTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(max.T)
@@ -956,9 +956,9 @@ func ClampMaxTensorOut(self, max, out Tensor) Tensor {
 		max   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opClampMaxTensorOut, "self")
-	blk.max = max.handle(opClampMaxTensorOut, "max")
-	blk.out = out.handle(opClampMaxTensorOut, "out")
+	blk.self = self.word(opClampMaxTensorOut, "self")
+	blk.max = max.word(opClampMaxTensorOut, "max")
+	blk.out = out.word(opClampMaxTensorOut, "out")
 	call(opClampMaxTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(max.T)
@@ -976,7 +976,7 @@ func ClampMin(self Tensor, min Scalar) Tensor {
 		min   cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opClampMin, "self")
+	blk.self = self.word(opClampMin, "self")
 	blk.min = makeScalar(min, opClampMin, "min")
 	call(opClampMin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -999,7 +999,7 @@ func ClampMin_(self Tensor, min Scalar) Tensor {
 		self  unsafe.Pointer
 		min   cScalar
 	}
-	blk.self = self.handle(opClampMin_, "self")
+	blk.self = self.word(opClampMin_, "self")
 	blk.min = makeScalar(min, opClampMin_, "min")
 	call(opClampMin_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1023,9 +1023,9 @@ func ClampMinOut(self Tensor, min Scalar, out Tensor) Tensor {
 		min   cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opClampMinOut, "self")
+	blk.self = self.word(opClampMinOut, "self")
 	blk.min = makeScalar(min, opClampMinOut, "min")
-	blk.out = out.handle(opClampMinOut, "out")
+	blk.out = out.word(opClampMinOut, "out")
 	call(opClampMinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1042,8 +1042,8 @@ func ClampMinTensor(self, min Tensor) Tensor {
 		min   unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opClampMinTensor, "self")
-	blk.min = min.handle(opClampMinTensor, "min")
+	blk.self = self.word(opClampMinTensor, "self")
+	blk.min = min.word(opClampMinTensor, "min")
 	call(opClampMinTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(min.T)
@@ -1066,8 +1066,8 @@ func ClampMinTensor_(self, min Tensor) Tensor {
 		self  unsafe.Pointer
 		min   unsafe.Pointer
 	}
-	blk.self = self.handle(opClampMinTensor_, "self")
-	blk.min = min.handle(opClampMinTensor_, "min")
+	blk.self = self.word(opClampMinTensor_, "self")
+	blk.min = min.word(opClampMinTensor_, "min")
 	call(opClampMinTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(min.T)
@@ -1091,9 +1091,9 @@ func ClampMinTensorOut(self, min, out Tensor) Tensor {
 		min   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opClampMinTensorOut, "self")
-	blk.min = min.handle(opClampMinTensorOut, "min")
-	blk.out = out.handle(opClampMinTensorOut, "out")
+	blk.self = self.word(opClampMinTensorOut, "self")
+	blk.min = min.word(opClampMinTensorOut, "min")
+	blk.out = out.word(opClampMinTensorOut, "out")
 	call(opClampMinTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(min.T)
@@ -1121,10 +1121,10 @@ func ClampOut(self, out Tensor, opts ...ClampOptions) Tensor {
 	if given(len(opts), opClampOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClampOut, "self")
+	blk.self = self.word(opClampOut, "self")
 	blk.min = optScalar(opt.Min, opClampOut, "min")
 	blk.max = optScalar(opt.Max, opClampOut, "max")
-	blk.out = out.handle(opClampOut, "out")
+	blk.out = out.word(opClampOut, "out")
 	call(opClampOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1155,9 +1155,9 @@ func ClampTensor(self Tensor, opts ...ClampTensorOptions) Tensor {
 	if given(len(opts), opClampTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClampTensor, "self")
-	blk.min = opt.Min.optHandle(opClampTensor, "min")
-	blk.max = opt.Max.optHandle(opClampTensor, "max")
+	blk.self = self.word(opClampTensor, "self")
+	blk.min = unsafe.Pointer(opt.Min.T)
+	blk.max = unsafe.Pointer(opt.Max.T)
 	call(opClampTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Min.T)
@@ -1189,9 +1189,9 @@ func ClampTensor_(self Tensor, opts ...ClampTensorOptions) Tensor {
 	if given(len(opts), opClampTensor_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClampTensor_, "self")
-	blk.min = opt.Min.optHandle(opClampTensor_, "min")
-	blk.max = opt.Max.optHandle(opClampTensor_, "max")
+	blk.self = self.word(opClampTensor_, "self")
+	blk.min = unsafe.Pointer(opt.Min.T)
+	blk.max = unsafe.Pointer(opt.Max.T)
 	call(opClampTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Min.T)
@@ -1224,10 +1224,10 @@ func ClampTensorOut(self, out Tensor, opts ...ClampTensorOptions) Tensor {
 	if given(len(opts), opClampTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClampTensorOut, "self")
-	blk.min = opt.Min.optHandle(opClampTensorOut, "min")
-	blk.max = opt.Max.optHandle(opClampTensorOut, "max")
-	blk.out = out.handle(opClampTensorOut, "out")
+	blk.self = self.word(opClampTensorOut, "self")
+	blk.min = unsafe.Pointer(opt.Min.T)
+	blk.max = unsafe.Pointer(opt.Max.T)
+	blk.out = out.word(opClampTensorOut, "out")
 	call(opClampTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Min.T)
@@ -1259,7 +1259,7 @@ func Clip(self Tensor, opts ...ClipOptions) Tensor {
 	if given(len(opts), opClip) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClip, "self")
+	blk.self = self.word(opClip, "self")
 	blk.min = optScalar(opt.Min, opClip, "min")
 	blk.max = optScalar(opt.Max, opClip, "max")
 	call(opClip, unsafe.Pointer(&blk))
@@ -1290,7 +1290,7 @@ func Clip_(self Tensor, opts ...ClipOptions) Tensor {
 	if given(len(opts), opClip_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClip_, "self")
+	blk.self = self.word(opClip_, "self")
 	blk.min = optScalar(opt.Min, opClip_, "min")
 	blk.max = optScalar(opt.Max, opClip_, "max")
 	call(opClip_, unsafe.Pointer(&blk))
@@ -1323,10 +1323,10 @@ func ClipOut(self, out Tensor, opts ...ClipOptions) Tensor {
 	if given(len(opts), opClipOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClipOut, "self")
+	blk.self = self.word(opClipOut, "self")
 	blk.min = optScalar(opt.Min, opClipOut, "min")
 	blk.max = optScalar(opt.Max, opClipOut, "max")
-	blk.out = out.handle(opClipOut, "out")
+	blk.out = out.word(opClipOut, "out")
 	call(opClipOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1356,9 +1356,9 @@ func ClipTensor(self Tensor, opts ...ClipTensorOptions) Tensor {
 	if given(len(opts), opClipTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClipTensor, "self")
-	blk.min = opt.Min.optHandle(opClipTensor, "min")
-	blk.max = opt.Max.optHandle(opClipTensor, "max")
+	blk.self = self.word(opClipTensor, "self")
+	blk.min = unsafe.Pointer(opt.Min.T)
+	blk.max = unsafe.Pointer(opt.Max.T)
 	call(opClipTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Min.T)
@@ -1390,9 +1390,9 @@ func ClipTensor_(self Tensor, opts ...ClipTensorOptions) Tensor {
 	if given(len(opts), opClipTensor_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClipTensor_, "self")
-	blk.min = opt.Min.optHandle(opClipTensor_, "min")
-	blk.max = opt.Max.optHandle(opClipTensor_, "max")
+	blk.self = self.word(opClipTensor_, "self")
+	blk.min = unsafe.Pointer(opt.Min.T)
+	blk.max = unsafe.Pointer(opt.Max.T)
 	call(opClipTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Min.T)
@@ -1425,10 +1425,10 @@ func ClipTensorOut(self, out Tensor, opts ...ClipTensorOptions) Tensor {
 	if given(len(opts), opClipTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClipTensorOut, "self")
-	blk.min = opt.Min.optHandle(opClipTensorOut, "min")
-	blk.max = opt.Max.optHandle(opClipTensorOut, "max")
-	blk.out = out.handle(opClipTensorOut, "out")
+	blk.self = self.word(opClipTensorOut, "self")
+	blk.min = unsafe.Pointer(opt.Min.T)
+	blk.max = unsafe.Pointer(opt.Max.T)
+	blk.out = out.word(opClipTensorOut, "out")
 	call(opClipTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Min.T)
@@ -1458,7 +1458,7 @@ func Clone(self Tensor, opts ...CloneOptions) Tensor {
 	if given(len(opts), opClone) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opClone, "self")
+	blk.self = self.word(opClone, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opClone, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1488,9 +1488,9 @@ func CloneOut(self, out Tensor, opts ...CloneOptions) Tensor {
 	if given(len(opts), opCloneOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCloneOut, "self")
+	blk.self = self.word(opCloneOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opCloneOut, "out")
+	blk.out = out.word(opCloneOut, "out")
 	call(opCloneOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1511,7 +1511,7 @@ func Coalesce(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCoalesce, "self")
+	blk.self = self.word(opCoalesce, "self")
 	call(opCoalesce, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1542,7 +1542,7 @@ func Col2Im(self Tensor, outputSize, kernelSize, dilation, padding, stride []int
 		strideLen     int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opCol2Im, "self")
+	blk.self = self.word(opCol2Im, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -1575,13 +1575,13 @@ func Col2ImOut(self Tensor, outputSize, kernelSize, dilation, padding, stride []
 		strideLen     int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opCol2ImOut, "self")
+	blk.self = self.word(opCol2ImOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
-	blk.out = out.handle(opCol2ImOut, "out")
+	blk.out = out.word(opCol2ImOut, "out")
 	call(opCol2ImOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1601,7 +1601,7 @@ func ColIndices(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opColIndices, "self")
+	blk.self = self.word(opColIndices, "self")
 	call(opColIndices, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1623,7 +1623,7 @@ func ColIndicesCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opColIndicesCopy, "self")
+	blk.self = self.word(opColIndicesCopy, "self")
 	call(opColIndicesCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1642,8 +1642,8 @@ func ColIndicesCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opColIndicesCopyOut, "self")
-	blk.out = out.handle(opColIndicesCopyOut, "out")
+	blk.self = self.word(opColIndicesCopyOut, "self")
+	blk.out = out.word(opColIndicesCopyOut, "out")
 	call(opColIndicesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1662,7 +1662,7 @@ func ColumnStack(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opColumnStack, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opColumnStack, "tensors")
 	call(opColumnStack, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -1683,8 +1683,8 @@ func ColumnStackOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opColumnStackOut, "tensors")
-	blk.out = out.handle(opColumnStackOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opColumnStackOut, "tensors")
+	blk.out = out.word(opColumnStackOut, "out")
 	call(opColumnStackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -1715,7 +1715,7 @@ func Combinations(self Tensor, opts ...CombinationsOptions) Tensor {
 	if given(len(opts), opCombinations) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCombinations, "self")
+	blk.self = self.word(opCombinations, "self")
 	blk.r = orDefault(opt.R, 2)
 	blk.withReplacement = boolInt(opt.WithReplacement)
 	call(opCombinations, unsafe.Pointer(&blk))
@@ -1736,8 +1736,8 @@ func Complex(real, imag Tensor) Tensor {
 		imag  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.real = real.handle(opComplex, "real")
-	blk.imag = imag.handle(opComplex, "imag")
+	blk.real = real.word(opComplex, "real")
+	blk.imag = imag.word(opComplex, "imag")
 	call(opComplex, unsafe.Pointer(&blk))
 	runtime.KeepAlive(real.T)
 	runtime.KeepAlive(imag.T)
@@ -1759,9 +1759,9 @@ func ComplexOut(real, imag, out Tensor) Tensor {
 		imag  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.real = real.handle(opComplexOut, "real")
-	blk.imag = imag.handle(opComplexOut, "imag")
-	blk.out = out.handle(opComplexOut, "out")
+	blk.real = real.word(opComplexOut, "real")
+	blk.imag = imag.word(opComplexOut, "imag")
+	blk.out = out.word(opComplexOut, "out")
 	call(opComplexOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(real.T)
 	runtime.KeepAlive(imag.T)
@@ -1791,7 +1791,7 @@ func Concat(tensors []Tensor, opts ...ConcatOptions) Tensor {
 	if given(len(opts), opConcat) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opConcat, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opConcat, "tensors")
 	blk.dim = opt.Dim
 	call(opConcat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -1820,7 +1820,7 @@ func Concatenate(tensors []Tensor, opts ...ConcatenateOptions) Tensor {
 	if given(len(opts), opConcatenate) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opConcatenate, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opConcatenate, "tensors")
 	blk.dim = opt.Dim
 	call(opConcatenate, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -1846,9 +1846,9 @@ func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOptions) Te
 	if given(len(opts), opConcatenateOut) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opConcatenateOut, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opConcatenateOut, "tensors")
 	blk.dim = opt.Dim
-	blk.out = out.handle(opConcatenateOut, "out")
+	blk.out = out.word(opConcatenateOut, "out")
 	call(opConcatenateOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -1874,9 +1874,9 @@ func ConcatOut(tensors []Tensor, out Tensor, opts ...ConcatOptions) Tensor {
 	if given(len(opts), opConcatOut) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opConcatOut, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opConcatOut, "tensors")
 	blk.dim = opt.Dim
-	blk.out = out.handle(opConcatOut, "out")
+	blk.out = out.word(opConcatOut, "out")
 	call(opConcatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -1897,7 +1897,7 @@ func Conj(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opConj, "self")
+	blk.self = self.word(opConj, "self")
 	call(opConj, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1920,7 +1920,7 @@ func ConjPhysical(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opConjPhysical, "self")
+	blk.self = self.word(opConjPhysical, "self")
 	call(opConjPhysical, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1944,7 +1944,7 @@ func ConjPhysical_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opConjPhysical_, "self")
+	blk.self = self.word(opConjPhysical_, "self")
 	call(opConjPhysical_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1969,8 +1969,8 @@ func ConjPhysicalOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opConjPhysicalOut, "self")
-	blk.out = out.handle(opConjPhysicalOut, "out")
+	blk.self = self.word(opConjPhysicalOut, "self")
+	blk.out = out.word(opConjPhysicalOut, "out")
 	call(opConjPhysicalOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1999,7 +1999,7 @@ func ConstantPadND(self Tensor, pad []int64, opts ...ConstantPadNDOptions) Tenso
 	if given(len(opts), opConstantPadND) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opConstantPadND, "self")
+	blk.self = self.word(opConstantPadND, "self")
 	blk.pad, blk.padLen = unsafe.Pointer(unsafe.SliceData(pad)), int64(len(pad))
 	if opt.Value == nil {
 		opt.Value = 0
@@ -2029,13 +2029,13 @@ func ConstantPadNDOut(self Tensor, pad []int64, out Tensor, opts ...ConstantPadN
 	if given(len(opts), opConstantPadNDOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opConstantPadNDOut, "self")
+	blk.self = self.word(opConstantPadNDOut, "self")
 	blk.pad, blk.padLen = unsafe.Pointer(unsafe.SliceData(pad)), int64(len(pad))
 	if opt.Value == nil {
 		opt.Value = 0
 	}
 	blk.value = makeScalar(opt.Value, opConstantPadNDOut, "value")
-	blk.out = out.handle(opConstantPadNDOut, "out")
+	blk.out = out.word(opConstantPadNDOut, "out")
 	call(opConstantPadNDOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2066,7 +2066,7 @@ func Contiguous(self Tensor, opts ...ContiguousOptions) Tensor {
 	if given(len(opts), opContiguous) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opContiguous, "self")
+	blk.self = self.word(opContiguous, "self")
 	if opt.MemoryFormat == 0 {
 		opt.MemoryFormat = ContiguousFormat
 	}
@@ -2115,9 +2115,9 @@ func Conv1d(input, weight Tensor, opts ...Conv1dOptions) Tensor {
 	if given(len(opts), opConv1d) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConv1d, "input")
-	blk.weight = weight.handle(opConv1d, "weight")
-	blk.bias = opt.Bias.optHandle(opConv1d, "bias")
+	blk.input = input.word(opConv1d, "input")
+	blk.weight = weight.word(opConv1d, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1}
 	}
@@ -2171,9 +2171,9 @@ func Conv1dPadding(input, weight Tensor, opts ...Conv1dPaddingOptions) Tensor {
 	if given(len(opts), opConv1dPadding) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConv1dPadding, "input")
-	blk.weight = weight.handle(opConv1dPadding, "weight")
-	blk.bias = opt.Bias.optHandle(opConv1dPadding, "bias")
+	blk.input = input.word(opConv1dPadding, "input")
+	blk.weight = weight.word(opConv1dPadding, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1}
 	}
@@ -2228,9 +2228,9 @@ func Conv2d(input, weight Tensor, opts ...Conv2dOptions) Tensor {
 	if given(len(opts), opConv2d) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConv2d, "input")
-	blk.weight = weight.handle(opConv2d, "weight")
-	blk.bias = opt.Bias.optHandle(opConv2d, "bias")
+	blk.input = input.word(opConv2d, "input")
+	blk.weight = weight.word(opConv2d, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -2284,9 +2284,9 @@ func Conv2dPadding(input, weight Tensor, opts ...Conv2dPaddingOptions) Tensor {
 	if given(len(opts), opConv2dPadding) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConv2dPadding, "input")
-	blk.weight = weight.handle(opConv2dPadding, "weight")
-	blk.bias = opt.Bias.optHandle(opConv2dPadding, "bias")
+	blk.input = input.word(opConv2dPadding, "input")
+	blk.weight = weight.word(opConv2dPadding, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -2341,9 +2341,9 @@ func Conv3d(input, weight Tensor, opts ...Conv3dOptions) Tensor {
 	if given(len(opts), opConv3d) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConv3d, "input")
-	blk.weight = weight.handle(opConv3d, "weight")
-	blk.bias = opt.Bias.optHandle(opConv3d, "bias")
+	blk.input = input.word(opConv3d, "input")
+	blk.weight = weight.word(opConv3d, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -2397,9 +2397,9 @@ func Conv3dPadding(input, weight Tensor, opts ...Conv3dPaddingOptions) Tensor {
 	if given(len(opts), opConv3dPadding) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConv3dPadding, "input")
-	blk.weight = weight.handle(opConv3dPadding, "weight")
-	blk.bias = opt.Bias.optHandle(opConv3dPadding, "bias")
+	blk.input = input.word(opConv3dPadding, "input")
+	blk.weight = weight.word(opConv3dPadding, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -2440,10 +2440,10 @@ func ConvDepthwise3d(self, weight Tensor, kernelSize []int64, bias Tensor, strid
 		dilationLen   int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opConvDepthwise3d, "self")
-	blk.weight = weight.handle(opConvDepthwise3d, "weight")
+	blk.self = self.word(opConvDepthwise3d, "self")
+	blk.weight = weight.word(opConvDepthwise3d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = bias.optHandle(opConvDepthwise3d, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2476,14 +2476,14 @@ func ConvDepthwise3dOut(self, weight Tensor, kernelSize []int64, bias Tensor, st
 		dilationLen   int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opConvDepthwise3dOut, "self")
-	blk.weight = weight.handle(opConvDepthwise3dOut, "weight")
+	blk.self = self.word(opConvDepthwise3dOut, "self")
+	blk.weight = weight.word(opConvDepthwise3dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = bias.optHandle(opConvDepthwise3dOut, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
-	blk.out = out.handle(opConvDepthwise3dOut, "out")
+	blk.out = out.word(opConvDepthwise3dOut, "out")
 	call(opConvDepthwise3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2514,9 +2514,9 @@ func Convolution(input, weight, bias Tensor, stride, padding, dilation []int64, 
 		groups           int64
 		r0               outTensor
 	}
-	blk.input = input.handle(opConvolution, "input")
-	blk.weight = weight.handle(opConvolution, "weight")
-	blk.bias = bias.optHandle(opConvolution, "bias")
+	blk.input = input.word(opConvolution, "input")
+	blk.weight = weight.word(opConvolution, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2557,9 +2557,9 @@ func ConvolutionBackward(gradOutput, input, weight Tensor, biasSizes, stride, pa
 		r1               outTensor
 		r2               outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opConvolutionBackward, "grad_output")
-	blk.input = input.handle(opConvolutionBackward, "input")
-	blk.weight = weight.handle(opConvolutionBackward, "weight")
+	blk.gradOutput = gradOutput.word(opConvolutionBackward, "grad_output")
+	blk.input = input.word(opConvolutionBackward, "input")
+	blk.weight = weight.word(opConvolutionBackward, "weight")
 	blk.biasSizes, blk.biasSizesLen = unsafe.Pointer(unsafe.SliceData(biasSizes)), int64(len(biasSizes))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
@@ -2604,9 +2604,9 @@ func ConvolutionBackwardOut(gradOutput, input, weight Tensor, biasSizes, stride,
 		out1             unsafe.Pointer
 		out2             unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opConvolutionBackwardOut, "grad_output")
-	blk.input = input.handle(opConvolutionBackwardOut, "input")
-	blk.weight = weight.handle(opConvolutionBackwardOut, "weight")
+	blk.gradOutput = gradOutput.word(opConvolutionBackwardOut, "grad_output")
+	blk.input = input.word(opConvolutionBackwardOut, "input")
+	blk.weight = weight.word(opConvolutionBackwardOut, "weight")
 	blk.biasSizes, blk.biasSizesLen = unsafe.Pointer(unsafe.SliceData(biasSizes)), int64(len(biasSizes))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
@@ -2615,9 +2615,9 @@ func ConvolutionBackwardOut(gradOutput, input, weight Tensor, biasSizes, stride,
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.groups = groups
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opConvolutionBackwardOut, "out0")
-	blk.out1 = out1.handle(opConvolutionBackwardOut, "out1")
-	blk.out2 = out2.handle(opConvolutionBackwardOut, "out2")
+	blk.out0 = out0.word(opConvolutionBackwardOut, "out0")
+	blk.out1 = out1.word(opConvolutionBackwardOut, "out1")
+	blk.out2 = out2.word(opConvolutionBackwardOut, "out2")
 	call(opConvolutionBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(input.T)
@@ -2653,9 +2653,9 @@ func ConvolutionBackwardOverrideable(gradOutput, input, weight Tensor, stride, p
 		r1               outTensor
 		r2               outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opConvolutionBackwardOverrideable, "grad_output")
-	blk.input = input.handle(opConvolutionBackwardOverrideable, "input")
-	blk.weight = weight.handle(opConvolutionBackwardOverrideable, "weight")
+	blk.gradOutput = gradOutput.word(opConvolutionBackwardOverrideable, "grad_output")
+	blk.input = input.word(opConvolutionBackwardOverrideable, "input")
+	blk.weight = weight.word(opConvolutionBackwardOverrideable, "weight")
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2697,9 +2697,9 @@ func ConvolutionBackwardOverrideableOut(gradOutput, input, weight Tensor, stride
 		out1             unsafe.Pointer
 		out2             unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opConvolutionBackwardOverrideableOut, "grad_output")
-	blk.input = input.handle(opConvolutionBackwardOverrideableOut, "input")
-	blk.weight = weight.handle(opConvolutionBackwardOverrideableOut, "weight")
+	blk.gradOutput = gradOutput.word(opConvolutionBackwardOverrideableOut, "grad_output")
+	blk.input = input.word(opConvolutionBackwardOverrideableOut, "input")
+	blk.weight = weight.word(opConvolutionBackwardOverrideableOut, "weight")
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2707,9 +2707,9 @@ func ConvolutionBackwardOverrideableOut(gradOutput, input, weight Tensor, stride
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.groups = groups
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opConvolutionBackwardOverrideableOut, "out0")
-	blk.out1 = out1.handle(opConvolutionBackwardOverrideableOut, "out1")
-	blk.out2 = out2.handle(opConvolutionBackwardOverrideableOut, "out2")
+	blk.out0 = out0.word(opConvolutionBackwardOverrideableOut, "out0")
+	blk.out1 = out1.word(opConvolutionBackwardOverrideableOut, "out1")
+	blk.out2 = out2.word(opConvolutionBackwardOverrideableOut, "out2")
 	call(opConvolutionBackwardOverrideableOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(input.T)
@@ -2744,16 +2744,16 @@ func ConvolutionOut(input, weight, bias Tensor, stride, padding, dilation []int6
 		groups           int64
 		out              unsafe.Pointer
 	}
-	blk.input = input.handle(opConvolutionOut, "input")
-	blk.weight = weight.handle(opConvolutionOut, "weight")
-	blk.bias = bias.optHandle(opConvolutionOut, "bias")
+	blk.input = input.word(opConvolutionOut, "input")
+	blk.weight = weight.word(opConvolutionOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.transposed = boolInt(transposed)
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.groups = groups
-	blk.out = out.handle(opConvolutionOut, "out")
+	blk.out = out.word(opConvolutionOut, "out")
 	call(opConvolutionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -2784,9 +2784,9 @@ func ConvolutionOverrideable(input, weight, bias Tensor, stride, padding, dilati
 		groups           int64
 		r0               outTensor
 	}
-	blk.input = input.handle(opConvolutionOverrideable, "input")
-	blk.weight = weight.handle(opConvolutionOverrideable, "weight")
-	blk.bias = bias.optHandle(opConvolutionOverrideable, "bias")
+	blk.input = input.word(opConvolutionOverrideable, "input")
+	blk.weight = weight.word(opConvolutionOverrideable, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2824,16 +2824,16 @@ func ConvolutionOverrideableOut(input, weight, bias Tensor, stride, padding, dil
 		groups           int64
 		out              unsafe.Pointer
 	}
-	blk.input = input.handle(opConvolutionOverrideableOut, "input")
-	blk.weight = weight.handle(opConvolutionOverrideableOut, "weight")
-	blk.bias = bias.optHandle(opConvolutionOverrideableOut, "bias")
+	blk.input = input.word(opConvolutionOverrideableOut, "input")
+	blk.weight = weight.word(opConvolutionOverrideableOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.transposed = boolInt(transposed)
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.groups = groups
-	blk.out = out.handle(opConvolutionOverrideableOut, "out")
+	blk.out = out.word(opConvolutionOverrideableOut, "out")
 	call(opConvolutionOverrideableOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -2866,9 +2866,9 @@ func ConvTBC(self, weight, bias Tensor, opts ...ConvTBCOptions) Tensor {
 	if given(len(opts), opConvTBC) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opConvTBC, "self")
-	blk.weight = weight.handle(opConvTBC, "weight")
-	blk.bias = bias.handle(opConvTBC, "bias")
+	blk.self = self.word(opConvTBC, "self")
+	blk.weight = weight.word(opConvTBC, "weight")
+	blk.bias = bias.word(opConvTBC, "bias")
 	blk.pad = opt.Pad
 	call(opConvTBC, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2892,10 +2892,10 @@ func ConvTBCBackward(self, input, weight, bias Tensor, pad int64) (Tensor, Tenso
 		r1     outTensor
 		r2     outTensor
 	}
-	blk.self = self.handle(opConvTBCBackward, "self")
-	blk.input = input.handle(opConvTBCBackward, "input")
-	blk.weight = weight.handle(opConvTBCBackward, "weight")
-	blk.bias = bias.handle(opConvTBCBackward, "bias")
+	blk.self = self.word(opConvTBCBackward, "self")
+	blk.input = input.word(opConvTBCBackward, "input")
+	blk.weight = weight.word(opConvTBCBackward, "weight")
+	blk.bias = bias.word(opConvTBCBackward, "bias")
 	blk.pad = pad
 	call(opConvTBCBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2926,11 +2926,11 @@ func ConvTBCOut(self, weight, bias, out Tensor, opts ...ConvTBCOptions) Tensor {
 	if given(len(opts), opConvTBCOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opConvTBCOut, "self")
-	blk.weight = weight.handle(opConvTBCOut, "weight")
-	blk.bias = bias.handle(opConvTBCOut, "bias")
+	blk.self = self.word(opConvTBCOut, "self")
+	blk.weight = weight.word(opConvTBCOut, "weight")
+	blk.bias = bias.word(opConvTBCOut, "bias")
 	blk.pad = opt.Pad
-	blk.out = out.handle(opConvTBCOut, "out")
+	blk.out = out.word(opConvTBCOut, "out")
 	call(opConvTBCOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2976,9 +2976,9 @@ func ConvTranspose1d(input, weight Tensor, opts ...ConvTranspose1dOptions) Tenso
 	if given(len(opts), opConvTranspose1d) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConvTranspose1d, "input")
-	blk.weight = weight.handle(opConvTranspose1d, "weight")
-	blk.bias = opt.Bias.optHandle(opConvTranspose1d, "bias")
+	blk.input = input.word(opConvTranspose1d, "input")
+	blk.weight = weight.word(opConvTranspose1d, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1}
 	}
@@ -3040,9 +3040,9 @@ func ConvTranspose2d(input, weight Tensor, opts ...ConvTranspose2dOptions) Tenso
 	if given(len(opts), opConvTranspose2d) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConvTranspose2d, "input")
-	blk.weight = weight.handle(opConvTranspose2d, "weight")
-	blk.bias = opt.Bias.optHandle(opConvTranspose2d, "bias")
+	blk.input = input.word(opConvTranspose2d, "input")
+	blk.weight = weight.word(opConvTranspose2d, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -3104,9 +3104,9 @@ func ConvTranspose3d(input, weight Tensor, opts ...ConvTranspose3dOptions) Tenso
 	if given(len(opts), opConvTranspose3d) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opConvTranspose3d, "input")
-	blk.weight = weight.handle(opConvTranspose3d, "weight")
-	blk.bias = opt.Bias.optHandle(opConvTranspose3d, "bias")
+	blk.input = input.word(opConvTranspose3d, "input")
+	blk.weight = weight.word(opConvTranspose3d, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -3151,8 +3151,8 @@ func Copy(self, src Tensor, opts ...CopyOptions) Tensor {
 	if given(len(opts), opCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCopy, "self")
-	blk.src = src.handle(opCopy, "src")
+	blk.self = self.word(opCopy, "self")
+	blk.src = src.word(opCopy, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	call(opCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3179,8 +3179,8 @@ func Copy_(self, src Tensor, opts ...CopyOptions) Tensor {
 	if given(len(opts), opCopy_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCopy_, "self")
-	blk.src = src.handle(opCopy_, "src")
+	blk.self = self.word(opCopy_, "self")
+	blk.src = src.word(opCopy_, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	call(opCopy_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3211,10 +3211,10 @@ func CopyOut(self, src, out Tensor, opts ...CopyOptions) Tensor {
 	if given(len(opts), opCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCopyOut, "self")
-	blk.src = src.handle(opCopyOut, "src")
+	blk.self = self.word(opCopyOut, "self")
+	blk.src = src.word(opCopyOut, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
-	blk.out = out.handle(opCopyOut, "out")
+	blk.out = out.word(opCopyOut, "out")
 	call(opCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(src.T)
@@ -3235,8 +3235,8 @@ func Copysign(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCopysign, "self")
-	blk.other = other.handle(opCopysign, "other")
+	blk.self = self.word(opCopysign, "self")
+	blk.other = other.word(opCopysign, "other")
 	call(opCopysign, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3262,8 +3262,8 @@ func Copysign_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opCopysign_, "self")
-	blk.other = other.handle(opCopysign_, "other")
+	blk.self = self.word(opCopysign_, "self")
+	blk.other = other.word(opCopysign_, "other")
 	call(opCopysign_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3290,9 +3290,9 @@ func CopysignOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCopysignOut, "self")
-	blk.other = other.handle(opCopysignOut, "other")
-	blk.out = out.handle(opCopysignOut, "out")
+	blk.self = self.word(opCopysignOut, "self")
+	blk.other = other.word(opCopysignOut, "other")
+	blk.out = out.word(opCopysignOut, "out")
 	call(opCopysignOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3313,7 +3313,7 @@ func CopysignScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opCopysignScalar, "self")
+	blk.self = self.word(opCopysignScalar, "self")
 	blk.other = makeScalar(other, opCopysignScalar, "other")
 	call(opCopysignScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3339,7 +3339,7 @@ func CopysignScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opCopysignScalar_, "self")
+	blk.self = self.word(opCopysignScalar_, "self")
 	blk.other = makeScalar(other, opCopysignScalar_, "other")
 	call(opCopysignScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3366,9 +3366,9 @@ func CopysignScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCopysignScalarOut, "self")
+	blk.self = self.word(opCopysignScalarOut, "self")
 	blk.other = makeScalar(other, opCopysignScalarOut, "other")
-	blk.out = out.handle(opCopysignScalarOut, "out")
+	blk.out = out.word(opCopysignScalarOut, "out")
 	call(opCopysignScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3395,8 +3395,8 @@ func CopySparseToSparse(self, src Tensor, opts ...CopySparseToSparseOptions) Ten
 	if given(len(opts), opCopySparseToSparse) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCopySparseToSparse, "self")
-	blk.src = src.handle(opCopySparseToSparse, "src")
+	blk.self = self.word(opCopySparseToSparse, "self")
+	blk.src = src.word(opCopySparseToSparse, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	call(opCopySparseToSparse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3420,8 +3420,8 @@ func CopySparseToSparse_(self, src Tensor, opts ...CopySparseToSparseOptions) Te
 	if given(len(opts), opCopySparseToSparse_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCopySparseToSparse_, "self")
-	blk.src = src.handle(opCopySparseToSparse_, "src")
+	blk.self = self.word(opCopySparseToSparse_, "self")
+	blk.src = src.word(opCopySparseToSparse_, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	call(opCopySparseToSparse_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3446,10 +3446,10 @@ func CopySparseToSparseOut(self, src, out Tensor, opts ...CopySparseToSparseOpti
 	if given(len(opts), opCopySparseToSparseOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCopySparseToSparseOut, "self")
-	blk.src = src.handle(opCopySparseToSparseOut, "src")
+	blk.self = self.word(opCopySparseToSparseOut, "self")
+	blk.src = src.word(opCopySparseToSparseOut, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
-	blk.out = out.handle(opCopySparseToSparseOut, "out")
+	blk.out = out.word(opCopySparseToSparseOut, "out")
 	call(opCopySparseToSparseOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(src.T)
@@ -3469,7 +3469,7 @@ func CorrCoef(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCorrCoef, "self")
+	blk.self = self.word(opCorrCoef, "self")
 	call(opCorrCoef, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3491,7 +3491,7 @@ func Cos(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCos, "self")
+	blk.self = self.word(opCos, "self")
 	call(opCos, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3515,7 +3515,7 @@ func Cos_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opCos_, "self")
+	blk.self = self.word(opCos_, "self")
 	call(opCos_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3537,7 +3537,7 @@ func Cosh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCosh, "self")
+	blk.self = self.word(opCosh, "self")
 	call(opCosh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3561,7 +3561,7 @@ func Cosh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opCosh_, "self")
+	blk.self = self.word(opCosh_, "self")
 	call(opCosh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3586,8 +3586,8 @@ func CoshOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCoshOut, "self")
-	blk.out = out.handle(opCoshOut, "out")
+	blk.self = self.word(opCoshOut, "self")
+	blk.out = out.word(opCoshOut, "out")
 	call(opCoshOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3620,9 +3620,9 @@ func CosineEmbeddingLoss(input1, input2, target Tensor, opts ...CosineEmbeddingL
 	if given(len(opts), opCosineEmbeddingLoss) {
 		opt = opts[0]
 	}
-	blk.input1 = input1.handle(opCosineEmbeddingLoss, "input1")
-	blk.input2 = input2.handle(opCosineEmbeddingLoss, "input2")
-	blk.target = target.handle(opCosineEmbeddingLoss, "target")
+	blk.input1 = input1.word(opCosineEmbeddingLoss, "input1")
+	blk.input2 = input2.word(opCosineEmbeddingLoss, "input2")
+	blk.target = target.word(opCosineEmbeddingLoss, "target")
 	blk.margin = opt.Margin
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opCosineEmbeddingLoss, unsafe.Pointer(&blk))
@@ -3657,8 +3657,8 @@ func CosineSimilarity(x1, x2 Tensor, opts ...CosineSimilarityOptions) Tensor {
 	if given(len(opts), opCosineSimilarity) {
 		opt = opts[0]
 	}
-	blk.x1 = x1.handle(opCosineSimilarity, "x1")
-	blk.x2 = x2.handle(opCosineSimilarity, "x2")
+	blk.x1 = x1.word(opCosineSimilarity, "x1")
+	blk.x2 = x2.word(opCosineSimilarity, "x2")
 	blk.dim = orDefault(opt.Dim, 1)
 	blk.eps = orDefault(opt.Eps, 1e-08)
 	call(opCosineSimilarity, unsafe.Pointer(&blk))
@@ -3681,8 +3681,8 @@ func CosOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCosOut, "self")
-	blk.out = out.handle(opCosOut, "out")
+	blk.self = self.word(opCosOut, "self")
+	blk.out = out.word(opCosOut, "out")
 	call(opCosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3711,7 +3711,7 @@ func CountNonZero(self Tensor, opts ...CountNonZeroOptions) Tensor {
 	if given(len(opts), opCountNonZero) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCountNonZero, "self")
+	blk.self = self.word(opCountNonZero, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	call(opCountNonZero, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3737,7 +3737,7 @@ func CountNonZeroDimIntList(self Tensor, dim []int64) Tensor {
 		dimLen int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opCountNonZeroDimIntList, "self")
+	blk.self = self.word(opCountNonZeroDimIntList, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	call(opCountNonZeroDimIntList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3765,9 +3765,9 @@ func CountNonZeroDimIntListOut(self Tensor, dim []int64, out Tensor) Tensor {
 		dimLen int64
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opCountNonZeroDimIntListOut, "self")
+	blk.self = self.word(opCountNonZeroDimIntListOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
-	blk.out = out.handle(opCountNonZeroDimIntListOut, "out")
+	blk.out = out.word(opCountNonZeroDimIntListOut, "out")
 	call(opCountNonZeroDimIntListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3793,9 +3793,9 @@ func CountNonZeroOut(self, out Tensor, opts ...CountNonZeroOptions) Tensor {
 	if given(len(opts), opCountNonZeroOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCountNonZeroOut, "self")
+	blk.self = self.word(opCountNonZeroOut, "self")
 	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.out = out.handle(opCountNonZeroOut, "out")
+	blk.out = out.word(opCountNonZeroOut, "out")
 	call(opCountNonZeroOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3828,10 +3828,10 @@ func Cov(self Tensor, opts ...CovOptions) Tensor {
 	if given(len(opts), opCov) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCov, "self")
+	blk.self = self.word(opCov, "self")
 	blk.correction = orDefault(opt.Correction, 1)
-	blk.fweights = opt.Fweights.optHandle(opCov, "fweights")
-	blk.aweights = opt.Aweights.optHandle(opCov, "aweights")
+	blk.fweights = unsafe.Pointer(opt.Fweights.T)
+	blk.aweights = unsafe.Pointer(opt.Aweights.T)
 	call(opCov, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Fweights.T)
@@ -3867,8 +3867,8 @@ func Cross(self, other Tensor, opts ...CrossOptions) Tensor {
 	if given(len(opts), opCross) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCross, "self")
-	blk.other = other.handle(opCross, "other")
+	blk.self = self.word(opCross, "self")
+	blk.other = other.word(opCross, "other")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	call(opCross, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3908,9 +3908,9 @@ func CrossEntropyLoss(self, target Tensor, opts ...CrossEntropyLossOptions) Tens
 	if given(len(opts), opCrossEntropyLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCrossEntropyLoss, "self")
-	blk.target = target.handle(opCrossEntropyLoss, "target")
-	blk.weight = opt.Weight.optHandle(opCrossEntropyLoss, "weight")
+	blk.self = self.word(opCrossEntropyLoss, "self")
+	blk.target = target.word(opCrossEntropyLoss, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.ignoreIndex = orDefault(opt.IgnoreIndex, -100)
 	blk.labelSmoothing = opt.LabelSmoothing
@@ -3941,10 +3941,10 @@ func CrossOut(self, other, out Tensor, opts ...CrossOptions) Tensor {
 	if given(len(opts), opCrossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCrossOut, "self")
-	blk.other = other.handle(opCrossOut, "other")
+	blk.self = self.word(opCrossOut, "self")
+	blk.other = other.word(opCrossOut, "other")
 	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.out = out.handle(opCrossOut, "out")
+	blk.out = out.word(opCrossOut, "out")
 	call(opCrossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3965,7 +3965,7 @@ func CrowIndices(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCrowIndices, "self")
+	blk.self = self.word(opCrowIndices, "self")
 	call(opCrowIndices, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3987,7 +3987,7 @@ func CrowIndicesCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCrowIndicesCopy, "self")
+	blk.self = self.word(opCrowIndicesCopy, "self")
 	call(opCrowIndicesCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4006,8 +4006,8 @@ func CrowIndicesCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCrowIndicesCopyOut, "self")
-	blk.out = out.handle(opCrowIndicesCopyOut, "out")
+	blk.self = self.word(opCrowIndicesCopyOut, "self")
+	blk.out = out.word(opCrowIndicesCopyOut, "out")
 	call(opCrowIndicesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4045,8 +4045,8 @@ func CTCLoss(logProbs, targets Tensor, inputLengths, targetLengths []int64, opts
 	if given(len(opts), opCTCLoss) {
 		opt = opts[0]
 	}
-	blk.logProbs = logProbs.handle(opCTCLoss, "log_probs")
-	blk.targets = targets.handle(opCTCLoss, "targets")
+	blk.logProbs = logProbs.word(opCTCLoss, "log_probs")
+	blk.targets = targets.word(opCTCLoss, "targets")
 	blk.inputLengths, blk.inputLengthsLen = unsafe.Pointer(unsafe.SliceData(inputLengths)), int64(len(inputLengths))
 	blk.targetLengths, blk.targetLengthsLen = unsafe.Pointer(unsafe.SliceData(targetLengths)), int64(len(targetLengths))
 	blk.blank = opt.Blank
@@ -4087,10 +4087,10 @@ func CTCLossTensor(logProbs, targets, inputLengths, targetLengths Tensor, opts .
 	if given(len(opts), opCTCLossTensor) {
 		opt = opts[0]
 	}
-	blk.logProbs = logProbs.handle(opCTCLossTensor, "log_probs")
-	blk.targets = targets.handle(opCTCLossTensor, "targets")
-	blk.inputLengths = inputLengths.handle(opCTCLossTensor, "input_lengths")
-	blk.targetLengths = targetLengths.handle(opCTCLossTensor, "target_lengths")
+	blk.logProbs = logProbs.word(opCTCLossTensor, "log_probs")
+	blk.targets = targets.word(opCTCLossTensor, "targets")
+	blk.inputLengths = inputLengths.word(opCTCLossTensor, "input_lengths")
+	blk.targetLengths = targetLengths.word(opCTCLossTensor, "target_lengths")
 	blk.blank = opt.Blank
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.zeroInfinity = boolInt(opt.ZeroInfinity)
@@ -4116,7 +4116,7 @@ func CuDNNAffineGridGenerator(theta Tensor, n_, c_, h_, w_ int64) Tensor {
 		w_    int64
 		r0    outTensor
 	}
-	blk.theta = theta.handle(opCuDNNAffineGridGenerator, "theta")
+	blk.theta = theta.word(opCuDNNAffineGridGenerator, "theta")
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.h_ = h_
@@ -4140,7 +4140,7 @@ func CuDNNAffineGridGeneratorBackward(grad Tensor, n_, c_, h_, w_ int64) Tensor 
 		w_    int64
 		r0    outTensor
 	}
-	blk.grad = grad.handle(opCuDNNAffineGridGeneratorBackward, "grad")
+	blk.grad = grad.word(opCuDNNAffineGridGeneratorBackward, "grad")
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.h_ = h_
@@ -4166,12 +4166,12 @@ func CuDNNAffineGridGeneratorBackwardOut(grad Tensor, n_, c_, h_, w_ int64, out 
 		w_    int64
 		out   unsafe.Pointer
 	}
-	blk.grad = grad.handle(opCuDNNAffineGridGeneratorBackwardOut, "grad")
+	blk.grad = grad.word(opCuDNNAffineGridGeneratorBackwardOut, "grad")
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.h_ = h_
 	blk.w_ = w_
-	blk.out = out.handle(opCuDNNAffineGridGeneratorBackwardOut, "out")
+	blk.out = out.word(opCuDNNAffineGridGeneratorBackwardOut, "out")
 	call(opCuDNNAffineGridGeneratorBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(out.T)
@@ -4194,12 +4194,12 @@ func CuDNNAffineGridGeneratorOut(theta Tensor, n_, c_, h_, w_ int64, out Tensor)
 		w_    int64
 		out   unsafe.Pointer
 	}
-	blk.theta = theta.handle(opCuDNNAffineGridGeneratorOut, "theta")
+	blk.theta = theta.word(opCuDNNAffineGridGeneratorOut, "theta")
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.h_ = h_
 	blk.w_ = w_
-	blk.out = out.handle(opCuDNNAffineGridGeneratorOut, "out")
+	blk.out = out.word(opCuDNNAffineGridGeneratorOut, "out")
 	call(opCuDNNAffineGridGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(theta.T)
 	runtime.KeepAlive(out.T)
@@ -4226,11 +4226,11 @@ func CuDNNBatchNorm(input, weight, bias, runningMean, runningVar Tensor, trainin
 		r2                       outTensor
 		r3                       outTensor
 	}
-	blk.input = input.handle(opCuDNNBatchNorm, "input")
-	blk.weight = weight.handle(opCuDNNBatchNorm, "weight")
-	blk.bias = bias.optHandle(opCuDNNBatchNorm, "bias")
-	blk.runningMean = runningMean.optHandle(opCuDNNBatchNorm, "running_mean")
-	blk.runningVar = runningVar.optHandle(opCuDNNBatchNorm, "running_var")
+	blk.input = input.word(opCuDNNBatchNorm, "input")
+	blk.weight = weight.word(opCuDNNBatchNorm, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.exponentialAverageFactor = exponentialAverageFactor
 	blk.epsilon = epsilon
@@ -4263,15 +4263,15 @@ func CuDNNBatchNormBackward(input, gradOutput, weight, runningMean, runningVar, 
 		r1           outTensor
 		r2           outTensor
 	}
-	blk.input = input.handle(opCuDNNBatchNormBackward, "input")
-	blk.gradOutput = gradOutput.handle(opCuDNNBatchNormBackward, "grad_output")
-	blk.weight = weight.handle(opCuDNNBatchNormBackward, "weight")
-	blk.runningMean = runningMean.optHandle(opCuDNNBatchNormBackward, "running_mean")
-	blk.runningVar = runningVar.optHandle(opCuDNNBatchNormBackward, "running_var")
-	blk.saveMean = saveMean.optHandle(opCuDNNBatchNormBackward, "save_mean")
-	blk.saveVar = saveVar.optHandle(opCuDNNBatchNormBackward, "save_var")
+	blk.input = input.word(opCuDNNBatchNormBackward, "input")
+	blk.gradOutput = gradOutput.word(opCuDNNBatchNormBackward, "grad_output")
+	blk.weight = weight.word(opCuDNNBatchNormBackward, "weight")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveVar = unsafe.Pointer(saveVar.T)
 	blk.epsilon = epsilon
-	blk.reserveSpace = reserveSpace.handle(opCuDNNBatchNormBackward, "reserveSpace")
+	blk.reserveSpace = reserveSpace.word(opCuDNNBatchNormBackward, "reserveSpace")
 	call(opCuDNNBatchNormBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -4306,18 +4306,18 @@ func CuDNNBatchNormBackwardOut(input, gradOutput, weight, runningMean, runningVa
 		out1         unsafe.Pointer
 		out2         unsafe.Pointer
 	}
-	blk.input = input.handle(opCuDNNBatchNormBackwardOut, "input")
-	blk.gradOutput = gradOutput.handle(opCuDNNBatchNormBackwardOut, "grad_output")
-	blk.weight = weight.handle(opCuDNNBatchNormBackwardOut, "weight")
-	blk.runningMean = runningMean.optHandle(opCuDNNBatchNormBackwardOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opCuDNNBatchNormBackwardOut, "running_var")
-	blk.saveMean = saveMean.optHandle(opCuDNNBatchNormBackwardOut, "save_mean")
-	blk.saveVar = saveVar.optHandle(opCuDNNBatchNormBackwardOut, "save_var")
+	blk.input = input.word(opCuDNNBatchNormBackwardOut, "input")
+	blk.gradOutput = gradOutput.word(opCuDNNBatchNormBackwardOut, "grad_output")
+	blk.weight = weight.word(opCuDNNBatchNormBackwardOut, "weight")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveVar = unsafe.Pointer(saveVar.T)
 	blk.epsilon = epsilon
-	blk.reserveSpace = reserveSpace.handle(opCuDNNBatchNormBackwardOut, "reserveSpace")
-	blk.out0 = out0.handle(opCuDNNBatchNormBackwardOut, "out0")
-	blk.out1 = out1.handle(opCuDNNBatchNormBackwardOut, "out1")
-	blk.out2 = out2.handle(opCuDNNBatchNormBackwardOut, "out2")
+	blk.reserveSpace = reserveSpace.word(opCuDNNBatchNormBackwardOut, "reserveSpace")
+	blk.out0 = out0.word(opCuDNNBatchNormBackwardOut, "out0")
+	blk.out1 = out1.word(opCuDNNBatchNormBackwardOut, "out1")
+	blk.out2 = out2.word(opCuDNNBatchNormBackwardOut, "out2")
 	call(opCuDNNBatchNormBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -4355,18 +4355,18 @@ func CuDNNBatchNormOut(input, weight, bias, runningMean, runningVar Tensor, trai
 		out2                     unsafe.Pointer
 		out3                     unsafe.Pointer
 	}
-	blk.input = input.handle(opCuDNNBatchNormOut, "input")
-	blk.weight = weight.handle(opCuDNNBatchNormOut, "weight")
-	blk.bias = bias.optHandle(opCuDNNBatchNormOut, "bias")
-	blk.runningMean = runningMean.optHandle(opCuDNNBatchNormOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opCuDNNBatchNormOut, "running_var")
+	blk.input = input.word(opCuDNNBatchNormOut, "input")
+	blk.weight = weight.word(opCuDNNBatchNormOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.exponentialAverageFactor = exponentialAverageFactor
 	blk.epsilon = epsilon
-	blk.out0 = out0.handle(opCuDNNBatchNormOut, "out0")
-	blk.out1 = out1.handle(opCuDNNBatchNormOut, "out1")
-	blk.out2 = out2.handle(opCuDNNBatchNormOut, "out2")
-	blk.out3 = out3.handle(opCuDNNBatchNormOut, "out3")
+	blk.out0 = out0.word(opCuDNNBatchNormOut, "out0")
+	blk.out1 = out1.word(opCuDNNBatchNormOut, "out1")
+	blk.out2 = out2.word(opCuDNNBatchNormOut, "out2")
+	blk.out3 = out3.word(opCuDNNBatchNormOut, "out3")
 	call(opCuDNNBatchNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -4400,8 +4400,8 @@ func CuDNNConvolution(self, weight Tensor, padding, stride, dilation []int64, gr
 		allowTf32     int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opCuDNNConvolution, "self")
-	blk.weight = weight.handle(opCuDNNConvolution, "weight")
+	blk.self = self.word(opCuDNNConvolution, "self")
+	blk.weight = weight.word(opCuDNNConvolution, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -4435,11 +4435,11 @@ func CuDNNConvolutionAddReLU(self, weight, z Tensor, alpha Scalar, bias Tensor, 
 		groups      int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opCuDNNConvolutionAddReLU, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionAddReLU, "weight")
-	blk.z = z.handle(opCuDNNConvolutionAddReLU, "z")
+	blk.self = self.word(opCuDNNConvolutionAddReLU, "self")
+	blk.weight = weight.word(opCuDNNConvolutionAddReLU, "weight")
+	blk.z = z.word(opCuDNNConvolutionAddReLU, "z")
 	blk.alpha = optScalar(alpha, opCuDNNConvolutionAddReLU, "alpha")
-	blk.bias = bias.optHandle(opCuDNNConvolutionAddReLU, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -4475,16 +4475,16 @@ func CuDNNConvolutionAddReLUOut(self, weight, z Tensor, alpha Scalar, bias Tenso
 		groups      int64
 		out         unsafe.Pointer
 	}
-	blk.self = self.handle(opCuDNNConvolutionAddReLUOut, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionAddReLUOut, "weight")
-	blk.z = z.handle(opCuDNNConvolutionAddReLUOut, "z")
+	blk.self = self.word(opCuDNNConvolutionAddReLUOut, "self")
+	blk.weight = weight.word(opCuDNNConvolutionAddReLUOut, "weight")
+	blk.z = z.word(opCuDNNConvolutionAddReLUOut, "z")
 	blk.alpha = optScalar(alpha, opCuDNNConvolutionAddReLUOut, "alpha")
-	blk.bias = bias.optHandle(opCuDNNConvolutionAddReLUOut, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
-	blk.out = out.handle(opCuDNNConvolutionAddReLUOut, "out")
+	blk.out = out.word(opCuDNNConvolutionAddReLUOut, "out")
 	call(opCuDNNConvolutionAddReLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -4516,8 +4516,8 @@ func CuDNNConvolutionOut(self, weight Tensor, padding, stride, dilation []int64,
 		allowTf32     int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opCuDNNConvolutionOut, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionOut, "weight")
+	blk.self = self.word(opCuDNNConvolutionOut, "self")
+	blk.weight = weight.word(opCuDNNConvolutionOut, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -4525,7 +4525,7 @@ func CuDNNConvolutionOut(self, weight Tensor, padding, stride, dilation []int64,
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
 	blk.allowTf32 = boolInt(allowTf32)
-	blk.out = out.handle(opCuDNNConvolutionOut, "out")
+	blk.out = out.word(opCuDNNConvolutionOut, "out")
 	call(opCuDNNConvolutionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -4551,9 +4551,9 @@ func CuDNNConvolutionReLU(self, weight, bias Tensor, stride, padding, dilation [
 		groups      int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opCuDNNConvolutionReLU, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionReLU, "weight")
-	blk.bias = bias.optHandle(opCuDNNConvolutionReLU, "bias")
+	blk.self = self.word(opCuDNNConvolutionReLU, "self")
+	blk.weight = weight.word(opCuDNNConvolutionReLU, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -4585,14 +4585,14 @@ func CuDNNConvolutionReLUOut(self, weight, bias Tensor, stride, padding, dilatio
 		groups      int64
 		out         unsafe.Pointer
 	}
-	blk.self = self.handle(opCuDNNConvolutionReLUOut, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionReLUOut, "weight")
-	blk.bias = bias.optHandle(opCuDNNConvolutionReLUOut, "bias")
+	blk.self = self.word(opCuDNNConvolutionReLUOut, "self")
+	blk.weight = weight.word(opCuDNNConvolutionReLUOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
-	blk.out = out.handle(opCuDNNConvolutionReLUOut, "out")
+	blk.out = out.word(opCuDNNConvolutionReLUOut, "out")
 	call(opCuDNNConvolutionReLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -4623,8 +4623,8 @@ func CuDNNConvolutionTranspose(self, weight Tensor, padding, outputPadding, stri
 		allowTf32        int64
 		r0               outTensor
 	}
-	blk.self = self.handle(opCuDNNConvolutionTranspose, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionTranspose, "weight")
+	blk.self = self.word(opCuDNNConvolutionTranspose, "self")
+	blk.weight = weight.word(opCuDNNConvolutionTranspose, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
@@ -4664,8 +4664,8 @@ func CuDNNConvolutionTransposeOut(self, weight Tensor, padding, outputPadding, s
 		allowTf32        int64
 		out              unsafe.Pointer
 	}
-	blk.self = self.handle(opCuDNNConvolutionTransposeOut, "self")
-	blk.weight = weight.handle(opCuDNNConvolutionTransposeOut, "weight")
+	blk.self = self.word(opCuDNNConvolutionTransposeOut, "self")
+	blk.weight = weight.word(opCuDNNConvolutionTransposeOut, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
@@ -4674,7 +4674,7 @@ func CuDNNConvolutionTransposeOut(self, weight Tensor, padding, outputPadding, s
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
 	blk.allowTf32 = boolInt(allowTf32)
-	blk.out = out.handle(opCuDNNConvolutionTransposeOut, "out")
+	blk.out = out.word(opCuDNNConvolutionTransposeOut, "out")
 	call(opCuDNNConvolutionTransposeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -4693,8 +4693,8 @@ func CuDNNGridSampler(self, grid Tensor) Tensor {
 		grid  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opCuDNNGridSampler, "self")
-	blk.grid = grid.handle(opCuDNNGridSampler, "grid")
+	blk.self = self.word(opCuDNNGridSampler, "self")
+	blk.grid = grid.word(opCuDNNGridSampler, "grid")
 	call(opCuDNNGridSampler, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(grid.T)
@@ -4714,9 +4714,9 @@ func CuDNNGridSamplerBackward(self, grid, gradOutput Tensor) (gradSelf Tensor, g
 		r0         outTensor
 		r1         outTensor
 	}
-	blk.self = self.handle(opCuDNNGridSamplerBackward, "self")
-	blk.grid = grid.handle(opCuDNNGridSamplerBackward, "grid")
-	blk.gradOutput = gradOutput.handle(opCuDNNGridSamplerBackward, "grad_output")
+	blk.self = self.word(opCuDNNGridSamplerBackward, "self")
+	blk.grid = grid.word(opCuDNNGridSamplerBackward, "grid")
+	blk.gradOutput = gradOutput.word(opCuDNNGridSamplerBackward, "grad_output")
 	call(opCuDNNGridSamplerBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(grid.T)
@@ -4739,11 +4739,11 @@ func CuDNNGridSamplerBackwardOut(self, grid, gradOutput, out0, out1 Tensor) (Ten
 		out0       unsafe.Pointer
 		out1       unsafe.Pointer
 	}
-	blk.self = self.handle(opCuDNNGridSamplerBackwardOut, "self")
-	blk.grid = grid.handle(opCuDNNGridSamplerBackwardOut, "grid")
-	blk.gradOutput = gradOutput.handle(opCuDNNGridSamplerBackwardOut, "grad_output")
-	blk.out0 = out0.handle(opCuDNNGridSamplerBackwardOut, "out0")
-	blk.out1 = out1.handle(opCuDNNGridSamplerBackwardOut, "out1")
+	blk.self = self.word(opCuDNNGridSamplerBackwardOut, "self")
+	blk.grid = grid.word(opCuDNNGridSamplerBackwardOut, "grid")
+	blk.gradOutput = gradOutput.word(opCuDNNGridSamplerBackwardOut, "grad_output")
+	blk.out0 = out0.word(opCuDNNGridSamplerBackwardOut, "out0")
+	blk.out1 = out1.word(opCuDNNGridSamplerBackwardOut, "out1")
 	call(opCuDNNGridSamplerBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(grid.T)
@@ -4766,9 +4766,9 @@ func CuDNNGridSamplerOut(self, grid, out Tensor) Tensor {
 		grid  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opCuDNNGridSamplerOut, "self")
-	blk.grid = grid.handle(opCuDNNGridSamplerOut, "grid")
-	blk.out = out.handle(opCuDNNGridSamplerOut, "out")
+	blk.self = self.word(opCuDNNGridSamplerOut, "self")
+	blk.grid = grid.word(opCuDNNGridSamplerOut, "grid")
+	blk.out = out.word(opCuDNNGridSamplerOut, "out")
 	call(opCuDNNGridSamplerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(grid.T)
@@ -4786,7 +4786,7 @@ func CuDNNIsAcceptable(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opCuDNNIsAcceptable, "self")
+	blk.self = self.word(opCuDNNIsAcceptable, "self")
 	call(opCuDNNIsAcceptable, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -4805,7 +4805,7 @@ func CumMax(self Tensor, dim int64) (values Tensor, indices Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opCumMax, "self")
+	blk.self = self.word(opCumMax, "self")
 	blk.dim = dim
 	call(opCumMax, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4830,9 +4830,9 @@ func CumMaxMinBackward(grad, input, indices Tensor, dim int64) Tensor {
 		dim     int64
 		r0      outTensor
 	}
-	blk.grad = grad.handle(opCumMaxMinBackward, "grad")
-	blk.input = input.handle(opCumMaxMinBackward, "input")
-	blk.indices = indices.handle(opCumMaxMinBackward, "indices")
+	blk.grad = grad.word(opCumMaxMinBackward, "grad")
+	blk.input = input.word(opCumMaxMinBackward, "input")
+	blk.indices = indices.word(opCumMaxMinBackward, "indices")
 	blk.dim = dim
 	call(opCumMaxMinBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
@@ -4856,10 +4856,10 @@ func CumMaxOut(self Tensor, dim int64, values, indices Tensor) (Tensor, Tensor) 
 		values  unsafe.Pointer
 		indices unsafe.Pointer
 	}
-	blk.self = self.handle(opCumMaxOut, "self")
+	blk.self = self.word(opCumMaxOut, "self")
 	blk.dim = dim
-	blk.values = values.handle(opCumMaxOut, "values")
-	blk.indices = indices.handle(opCumMaxOut, "indices")
+	blk.values = values.word(opCumMaxOut, "values")
+	blk.indices = indices.word(opCumMaxOut, "indices")
 	call(opCumMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -4880,7 +4880,7 @@ func CumMin(self Tensor, dim int64) (values Tensor, indices Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opCumMin, "self")
+	blk.self = self.word(opCumMin, "self")
 	blk.dim = dim
 	call(opCumMin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4907,10 +4907,10 @@ func CumMinOut(self Tensor, dim int64, values, indices Tensor) (Tensor, Tensor) 
 		values  unsafe.Pointer
 		indices unsafe.Pointer
 	}
-	blk.self = self.handle(opCumMinOut, "self")
+	blk.self = self.word(opCumMinOut, "self")
 	blk.dim = dim
-	blk.values = values.handle(opCumMinOut, "values")
-	blk.indices = indices.handle(opCumMinOut, "indices")
+	blk.values = values.word(opCumMinOut, "values")
+	blk.indices = indices.word(opCumMinOut, "indices")
 	call(opCumMinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -4941,7 +4941,7 @@ func CumProd(self Tensor, dim int64, opts ...CumProdOptions) Tensor {
 	if given(len(opts), opCumProd) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCumProd, "self")
+	blk.self = self.word(opCumProd, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opCumProd, unsafe.Pointer(&blk))
@@ -4973,7 +4973,7 @@ func CumProd_(self Tensor, dim int64, opts ...CumProdOptions) Tensor {
 	if given(len(opts), opCumProd_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCumProd_, "self")
+	blk.self = self.word(opCumProd_, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opCumProd_, unsafe.Pointer(&blk))
@@ -4999,10 +4999,10 @@ func CumProdBackward(grad, input Tensor, dim int64, output Tensor) Tensor {
 		output unsafe.Pointer
 		r0     outTensor
 	}
-	blk.grad = grad.handle(opCumProdBackward, "grad")
-	blk.input = input.handle(opCumProdBackward, "input")
+	blk.grad = grad.word(opCumProdBackward, "grad")
+	blk.input = input.word(opCumProdBackward, "input")
 	blk.dim = dim
-	blk.output = output.handle(opCumProdBackward, "output")
+	blk.output = output.word(opCumProdBackward, "output")
 	call(opCumProdBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(input.T)
@@ -5030,10 +5030,10 @@ func CumProdOut(self Tensor, dim int64, out Tensor, opts ...CumProdOptions) Tens
 	if given(len(opts), opCumProdOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCumProdOut, "self")
+	blk.self = self.word(opCumProdOut, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opCumProdOut, "out")
+	blk.out = out.word(opCumProdOut, "out")
 	call(opCumProdOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5062,7 +5062,7 @@ func CumSum(self Tensor, dim int64, opts ...CumSumOptions) Tensor {
 	if given(len(opts), opCumSum) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCumSum, "self")
+	blk.self = self.word(opCumSum, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opCumSum, unsafe.Pointer(&blk))
@@ -5094,7 +5094,7 @@ func CumSum_(self Tensor, dim int64, opts ...CumSumOptions) Tensor {
 	if given(len(opts), opCumSum_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCumSum_, "self")
+	blk.self = self.word(opCumSum_, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opCumSum_, unsafe.Pointer(&blk))
@@ -5127,10 +5127,10 @@ func CumSumOut(self Tensor, dim int64, out Tensor, opts ...CumSumOptions) Tensor
 	if given(len(opts), opCumSumOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opCumSumOut, "self")
+	blk.self = self.word(opCumSumOut, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opCumSumOut, "out")
+	blk.out = out.word(opCumSumOut, "out")
 	call(opCumSumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5160,8 +5160,8 @@ func CumulativeTrapezoid(y, x Tensor, opts ...CumulativeTrapezoidOptions) Tensor
 	if given(len(opts), opCumulativeTrapezoid) {
 		opt = opts[0]
 	}
-	blk.y = y.handle(opCumulativeTrapezoid, "y")
-	blk.x = x.handle(opCumulativeTrapezoid, "x")
+	blk.y = y.word(opCumulativeTrapezoid, "y")
+	blk.x = x.word(opCumulativeTrapezoid, "x")
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opCumulativeTrapezoid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(y.T)
@@ -5193,7 +5193,7 @@ func CumulativeTrapezoidDx(y Tensor, opts ...CumulativeTrapezoidDxOptions) Tenso
 	if given(len(opts), opCumulativeTrapezoidDx) {
 		opt = opts[0]
 	}
-	blk.y = y.handle(opCumulativeTrapezoidDx, "y")
+	blk.y = y.word(opCumulativeTrapezoidDx, "y")
 	if opt.Dx == nil {
 		opt.Dx = 1
 	}

@@ -18,7 +18,7 @@ func Deg2Rad(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDeg2Rad, "self")
+	blk.self = self.word(opDeg2Rad, "self")
 	call(opDeg2Rad, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -42,7 +42,7 @@ func Deg2Rad_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opDeg2Rad_, "self")
+	blk.self = self.word(opDeg2Rad_, "self")
 	call(opDeg2Rad_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -67,8 +67,8 @@ func Deg2RadOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDeg2RadOut, "self")
-	blk.out = out.handle(opDeg2RadOut, "out")
+	blk.self = self.word(opDeg2RadOut, "self")
+	blk.out = out.word(opDeg2RadOut, "out")
 	call(opDeg2RadOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -86,7 +86,7 @@ func DenseDim(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opDenseDim, "self")
+	blk.self = self.word(opDenseDim, "self")
 	call(opDenseDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -109,7 +109,7 @@ func Dequantize(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDequantize, "self")
+	blk.self = self.word(opDequantize, "self")
 	call(opDequantize, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -134,8 +134,8 @@ func DequantizeOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDequantizeOut, "self")
-	blk.out = out.handle(opDequantizeOut, "out")
+	blk.self = self.word(opDequantizeOut, "self")
+	blk.out = out.word(opDequantizeOut, "out")
 	call(opDequantizeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -155,7 +155,7 @@ func DequantizeTensors(tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opDequantizeTensors, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opDequantizeTensors, "tensors")
 	call(opDequantizeTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensors(&blk.r0, blk.scope)
@@ -175,8 +175,8 @@ func DequantizeTensorsOut(tensors, out []Tensor) {
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opDequantizeTensorsOut, "tensors")
-	blk.out, blk.outLen = handles(out, opDequantizeTensorsOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opDequantizeTensorsOut, "tensors")
+	blk.out, blk.outLen = words(out, opDequantizeTensorsOut, "out")
 	call(opDequantizeTensorsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -193,7 +193,7 @@ func Det(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDet, "self")
+	blk.self = self.word(opDet, "self")
 	call(opDet, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -217,7 +217,7 @@ func Detach(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDetach, "self")
+	blk.self = self.word(opDetach, "self")
 	call(opDetach, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -240,7 +240,7 @@ func Detach_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opDetach_, "self")
+	blk.self = self.word(opDetach_, "self")
 	call(opDetach_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -262,7 +262,7 @@ func DetachCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDetachCopy, "self")
+	blk.self = self.word(opDetachCopy, "self")
 	call(opDetachCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -281,8 +281,8 @@ func DetachCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDetachCopyOut, "self")
-	blk.out = out.handle(opDetachCopyOut, "out")
+	blk.self = self.word(opDetachCopyOut, "self")
+	blk.out = out.word(opDetachCopyOut, "out")
 	call(opDetachCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -311,7 +311,7 @@ func Diag(self Tensor, opts ...DiagOptions) Tensor {
 	if given(len(opts), opDiag) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiag, "self")
+	blk.self = self.word(opDiag, "self")
 	blk.diagonal = opt.Diagonal
 	call(opDiag, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -349,7 +349,7 @@ func DiagEmbed(self Tensor, opts ...DiagEmbedOptions) Tensor {
 	if given(len(opts), opDiagEmbed) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagEmbed, "self")
+	blk.self = self.word(opDiagEmbed, "self")
 	blk.offset = opt.Offset
 	blk.dim1 = orDefault(opt.Dim1, -2)
 	blk.dim2 = orDefault(opt.Dim2, -1)
@@ -384,11 +384,11 @@ func DiagEmbedOut(self, out Tensor, opts ...DiagEmbedOptions) Tensor {
 	if given(len(opts), opDiagEmbedOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagEmbedOut, "self")
+	blk.self = self.word(opDiagEmbedOut, "self")
 	blk.offset = opt.Offset
 	blk.dim1 = orDefault(opt.Dim1, -2)
 	blk.dim2 = orDefault(opt.Dim2, -1)
-	blk.out = out.handle(opDiagEmbedOut, "out")
+	blk.out = out.word(opDiagEmbedOut, "out")
 	call(opDiagEmbedOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -417,7 +417,7 @@ func DiagFlat(self Tensor, opts ...DiagFlatOptions) Tensor {
 	if given(len(opts), opDiagFlat) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagFlat, "self")
+	blk.self = self.word(opDiagFlat, "self")
 	blk.offset = opt.Offset
 	call(opDiagFlat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -457,7 +457,7 @@ func Diagonal(self Tensor, opts ...DiagonalOptions) Tensor {
 	if given(len(opts), opDiagonal) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagonal, "self")
+	blk.self = self.word(opDiagonal, "self")
 	blk.offset = opt.Offset
 	blk.dim1 = opt.Dim1
 	blk.dim2 = orDefault(opt.Dim2, 1)
@@ -486,7 +486,7 @@ func DiagonalBackward(gradOutput Tensor, inputSizes []int64, offset, dim1, dim2 
 		dim2          int64
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opDiagonalBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opDiagonalBackward, "grad_output")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.offset = offset
 	blk.dim1 = dim1
@@ -513,12 +513,12 @@ func DiagonalBackwardOut(gradOutput Tensor, inputSizes []int64, offset, dim1, di
 		dim2          int64
 		out           unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opDiagonalBackwardOut, "grad_output")
+	blk.gradOutput = gradOutput.word(opDiagonalBackwardOut, "grad_output")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.offset = offset
 	blk.dim1 = dim1
 	blk.dim2 = dim2
-	blk.out = out.handle(opDiagonalBackwardOut, "out")
+	blk.out = out.word(opDiagonalBackwardOut, "out")
 	call(opDiagonalBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(out.T)
@@ -550,7 +550,7 @@ func DiagonalCopy(self Tensor, opts ...DiagonalCopyOptions) Tensor {
 	if given(len(opts), opDiagonalCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagonalCopy, "self")
+	blk.self = self.word(opDiagonalCopy, "self")
 	blk.offset = opt.Offset
 	blk.dim1 = opt.Dim1
 	blk.dim2 = orDefault(opt.Dim2, 1)
@@ -579,11 +579,11 @@ func DiagonalCopyOut(self, out Tensor, opts ...DiagonalCopyOptions) Tensor {
 	if given(len(opts), opDiagonalCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagonalCopyOut, "self")
+	blk.self = self.word(opDiagonalCopyOut, "self")
 	blk.offset = opt.Offset
 	blk.dim1 = opt.Dim1
 	blk.dim2 = orDefault(opt.Dim2, 1)
-	blk.out = out.handle(opDiagonalCopyOut, "out")
+	blk.out = out.word(opDiagonalCopyOut, "out")
 	call(opDiagonalCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -616,8 +616,8 @@ func DiagonalScatter(self, src Tensor, opts ...DiagonalScatterOptions) Tensor {
 	if given(len(opts), opDiagonalScatter) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagonalScatter, "self")
-	blk.src = src.handle(opDiagonalScatter, "src")
+	blk.self = self.word(opDiagonalScatter, "self")
+	blk.src = src.word(opDiagonalScatter, "src")
 	blk.offset = opt.Offset
 	blk.dim1 = opt.Dim1
 	blk.dim2 = orDefault(opt.Dim2, 1)
@@ -653,12 +653,12 @@ func DiagonalScatterOut(self, src, out Tensor, opts ...DiagonalScatterOptions) T
 	if given(len(opts), opDiagonalScatterOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagonalScatterOut, "self")
-	blk.src = src.handle(opDiagonalScatterOut, "src")
+	blk.self = self.word(opDiagonalScatterOut, "self")
+	blk.src = src.word(opDiagonalScatterOut, "src")
 	blk.offset = opt.Offset
 	blk.dim1 = opt.Dim1
 	blk.dim2 = orDefault(opt.Dim2, 1)
-	blk.out = out.handle(opDiagonalScatterOut, "out")
+	blk.out = out.word(opDiagonalScatterOut, "out")
 	call(opDiagonalScatterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(src.T)
@@ -685,9 +685,9 @@ func DiagOut(self, out Tensor, opts ...DiagOptions) Tensor {
 	if given(len(opts), opDiagOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiagOut, "self")
+	blk.self = self.word(opDiagOut, "self")
 	blk.diagonal = opt.Diagonal
-	blk.out = out.handle(opDiagOut, "out")
+	blk.out = out.word(opDiagOut, "out")
 	call(opDiagOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -722,11 +722,11 @@ func Diff(self Tensor, opts ...DiffOptions) Tensor {
 	if given(len(opts), opDiff) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiff, "self")
+	blk.self = self.word(opDiff, "self")
 	blk.n = orDefault(opt.N, 1)
 	blk.dim = orDefault(opt.Dim, -1)
-	blk.prepend = opt.Prepend.optHandle(opDiff, "prepend")
-	blk.append = opt.Append.optHandle(opDiff, "append")
+	blk.prepend = unsafe.Pointer(opt.Prepend.T)
+	blk.append = unsafe.Pointer(opt.Append.T)
 	call(opDiff, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Prepend.T)
@@ -761,12 +761,12 @@ func DiffOut(self, out Tensor, opts ...DiffOptions) Tensor {
 	if given(len(opts), opDiffOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDiffOut, "self")
+	blk.self = self.word(opDiffOut, "self")
 	blk.n = orDefault(opt.N, 1)
 	blk.dim = orDefault(opt.Dim, -1)
-	blk.prepend = opt.Prepend.optHandle(opDiffOut, "prepend")
-	blk.append = opt.Append.optHandle(opDiffOut, "append")
-	blk.out = out.handle(opDiffOut, "out")
+	blk.prepend = unsafe.Pointer(opt.Prepend.T)
+	blk.append = unsafe.Pointer(opt.Append.T)
+	blk.out = out.word(opDiffOut, "out")
 	call(opDiffOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Prepend.T)
@@ -787,7 +787,7 @@ func Digamma(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDigamma, "self")
+	blk.self = self.word(opDigamma, "self")
 	call(opDigamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -811,7 +811,7 @@ func Digamma_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opDigamma_, "self")
+	blk.self = self.word(opDigamma_, "self")
 	call(opDigamma_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -836,8 +836,8 @@ func DigammaOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDigammaOut, "self")
-	blk.out = out.handle(opDigammaOut, "out")
+	blk.self = self.word(opDigammaOut, "self")
+	blk.out = out.word(opDigammaOut, "out")
 	call(opDigammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -866,8 +866,8 @@ func Dist(self, other Tensor, opts ...DistOptions) Tensor {
 	if given(len(opts), opDist) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDist, "self")
-	blk.other = other.handle(opDist, "other")
+	blk.self = self.word(opDist, "self")
+	blk.other = other.word(opDist, "other")
 	if opt.P == nil {
 		opt.P = 2
 	}
@@ -902,13 +902,13 @@ func DistOut(self, other, out Tensor, opts ...DistOptions) Tensor {
 	if given(len(opts), opDistOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opDistOut, "self")
-	blk.other = other.handle(opDistOut, "other")
+	blk.self = self.word(opDistOut, "self")
+	blk.other = other.word(opDistOut, "other")
 	if opt.P == nil {
 		opt.P = 2
 	}
 	blk.p = makeScalar(opt.P, opDistOut, "p")
-	blk.out = out.handle(opDistOut, "out")
+	blk.out = out.word(opDistOut, "out")
 	call(opDistOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -929,8 +929,8 @@ func Div(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDiv, "self")
-	blk.other = other.handle(opDiv, "other")
+	blk.self = self.word(opDiv, "self")
+	blk.other = other.word(opDiv, "other")
 	call(opDiv, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -956,8 +956,8 @@ func Div_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opDiv_, "self")
-	blk.other = other.handle(opDiv_, "other")
+	blk.self = self.word(opDiv_, "self")
+	blk.other = other.word(opDiv_, "other")
 	call(opDiv_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -981,8 +981,8 @@ func Divide(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opDivide, "self")
-	blk.other = other.handle(opDivide, "other")
+	blk.self = self.word(opDivide, "self")
+	blk.other = other.word(opDivide, "other")
 	call(opDivide, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1007,8 +1007,8 @@ func Divide_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opDivide_, "self")
-	blk.other = other.handle(opDivide_, "other")
+	blk.self = self.word(opDivide_, "self")
+	blk.other = other.word(opDivide_, "other")
 	call(opDivide_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1033,8 +1033,8 @@ func DivideMode(self, other Tensor, roundingMode *string) Tensor {
 		roundingMode unsafe.Pointer
 		r0           outTensor
 	}
-	blk.self = self.handle(opDivideMode, "self")
-	blk.other = other.handle(opDivideMode, "other")
+	blk.self = self.word(opDivideMode, "self")
+	blk.other = other.word(opDivideMode, "other")
 	blk.roundingMode = optString(roundingMode, opDivideMode, "rounding_mode")
 	call(opDivideMode, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1061,8 +1061,8 @@ func DivideMode_(self, other Tensor, roundingMode *string) Tensor {
 		other        unsafe.Pointer
 		roundingMode unsafe.Pointer
 	}
-	blk.self = self.handle(opDivideMode_, "self")
-	blk.other = other.handle(opDivideMode_, "other")
+	blk.self = self.word(opDivideMode_, "self")
+	blk.other = other.word(opDivideMode_, "other")
 	blk.roundingMode = optString(roundingMode, opDivideMode_, "rounding_mode")
 	call(opDivideMode_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1090,10 +1090,10 @@ func DivideModeOut(self, other Tensor, roundingMode *string, out Tensor) Tensor 
 		roundingMode unsafe.Pointer
 		out          unsafe.Pointer
 	}
-	blk.self = self.handle(opDivideModeOut, "self")
-	blk.other = other.handle(opDivideModeOut, "other")
+	blk.self = self.word(opDivideModeOut, "self")
+	blk.other = other.word(opDivideModeOut, "other")
 	blk.roundingMode = optString(roundingMode, opDivideModeOut, "rounding_mode")
-	blk.out = out.handle(opDivideModeOut, "out")
+	blk.out = out.word(opDivideModeOut, "out")
 	call(opDivideModeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1115,9 +1115,9 @@ func DivideOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDivideOut, "self")
-	blk.other = other.handle(opDivideOut, "other")
-	blk.out = out.handle(opDivideOut, "out")
+	blk.self = self.word(opDivideOut, "self")
+	blk.other = other.word(opDivideOut, "other")
+	blk.out = out.word(opDivideOut, "out")
 	call(opDivideOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1137,7 +1137,7 @@ func DivideScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opDivideScalar, "self")
+	blk.self = self.word(opDivideScalar, "self")
 	blk.other = makeScalar(other, opDivideScalar, "other")
 	call(opDivideScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1162,7 +1162,7 @@ func DivideScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opDivideScalar_, "self")
+	blk.self = self.word(opDivideScalar_, "self")
 	blk.other = makeScalar(other, opDivideScalar_, "other")
 	call(opDivideScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1187,7 +1187,7 @@ func DivideScalarMode(self Tensor, other Scalar, roundingMode *string) Tensor {
 		roundingMode unsafe.Pointer
 		r0           outTensor
 	}
-	blk.self = self.handle(opDivideScalarMode, "self")
+	blk.self = self.word(opDivideScalarMode, "self")
 	blk.other = makeScalar(other, opDivideScalarMode, "other")
 	blk.roundingMode = optString(roundingMode, opDivideScalarMode, "rounding_mode")
 	call(opDivideScalarMode, unsafe.Pointer(&blk))
@@ -1215,7 +1215,7 @@ func DivideScalarMode_(self Tensor, other Scalar, roundingMode *string) Tensor {
 		other        cScalar
 		roundingMode unsafe.Pointer
 	}
-	blk.self = self.handle(opDivideScalarMode_, "self")
+	blk.self = self.word(opDivideScalarMode_, "self")
 	blk.other = makeScalar(other, opDivideScalarMode_, "other")
 	blk.roundingMode = optString(roundingMode, opDivideScalarMode_, "rounding_mode")
 	call(opDivideScalarMode_, unsafe.Pointer(&blk))
@@ -1242,8 +1242,8 @@ func DivMode(self, other Tensor, roundingMode *string) Tensor {
 		roundingMode unsafe.Pointer
 		r0           outTensor
 	}
-	blk.self = self.handle(opDivMode, "self")
-	blk.other = other.handle(opDivMode, "other")
+	blk.self = self.word(opDivMode, "self")
+	blk.other = other.word(opDivMode, "other")
 	blk.roundingMode = optString(roundingMode, opDivMode, "rounding_mode")
 	call(opDivMode, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1271,8 +1271,8 @@ func DivMode_(self, other Tensor, roundingMode *string) Tensor {
 		other        unsafe.Pointer
 		roundingMode unsafe.Pointer
 	}
-	blk.self = self.handle(opDivMode_, "self")
-	blk.other = other.handle(opDivMode_, "other")
+	blk.self = self.word(opDivMode_, "self")
+	blk.other = other.word(opDivMode_, "other")
 	blk.roundingMode = optString(roundingMode, opDivMode_, "rounding_mode")
 	call(opDivMode_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1301,10 +1301,10 @@ func DivModeOut(self, other Tensor, roundingMode *string, out Tensor) Tensor {
 		roundingMode unsafe.Pointer
 		out          unsafe.Pointer
 	}
-	blk.self = self.handle(opDivModeOut, "self")
-	blk.other = other.handle(opDivModeOut, "other")
+	blk.self = self.word(opDivModeOut, "self")
+	blk.other = other.word(opDivModeOut, "other")
 	blk.roundingMode = optString(roundingMode, opDivModeOut, "rounding_mode")
-	blk.out = out.handle(opDivModeOut, "out")
+	blk.out = out.word(opDivModeOut, "out")
 	call(opDivModeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1327,9 +1327,9 @@ func DivOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDivOut, "self")
-	blk.other = other.handle(opDivOut, "other")
-	blk.out = out.handle(opDivOut, "out")
+	blk.self = self.word(opDivOut, "self")
+	blk.other = other.word(opDivOut, "other")
+	blk.out = out.word(opDivOut, "out")
 	call(opDivOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1350,7 +1350,7 @@ func DivScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opDivScalar, "self")
+	blk.self = self.word(opDivScalar, "self")
 	blk.other = makeScalar(other, opDivScalar, "other")
 	call(opDivScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1376,7 +1376,7 @@ func DivScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opDivScalar_, "self")
+	blk.self = self.word(opDivScalar_, "self")
 	blk.other = makeScalar(other, opDivScalar_, "other")
 	call(opDivScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1402,7 +1402,7 @@ func DivScalarMode(self Tensor, other Scalar, roundingMode *string) Tensor {
 		roundingMode unsafe.Pointer
 		r0           outTensor
 	}
-	blk.self = self.handle(opDivScalarMode, "self")
+	blk.self = self.word(opDivScalarMode, "self")
 	blk.other = makeScalar(other, opDivScalarMode, "other")
 	blk.roundingMode = optString(roundingMode, opDivScalarMode, "rounding_mode")
 	call(opDivScalarMode, unsafe.Pointer(&blk))
@@ -1430,7 +1430,7 @@ func DivScalarMode_(self Tensor, other Scalar, roundingMode *string) Tensor {
 		other        cScalar
 		roundingMode unsafe.Pointer
 	}
-	blk.self = self.handle(opDivScalarMode_, "self")
+	blk.self = self.word(opDivScalarMode_, "self")
 	blk.other = makeScalar(other, opDivScalarMode_, "other")
 	blk.roundingMode = optString(roundingMode, opDivScalarMode_, "rounding_mode")
 	call(opDivScalarMode_, unsafe.Pointer(&blk))
@@ -1459,10 +1459,10 @@ func DivScalarModeOut(self Tensor, other Scalar, roundingMode *string, out Tenso
 		roundingMode unsafe.Pointer
 		out          unsafe.Pointer
 	}
-	blk.self = self.handle(opDivScalarModeOut, "self")
+	blk.self = self.word(opDivScalarModeOut, "self")
 	blk.other = makeScalar(other, opDivScalarModeOut, "other")
 	blk.roundingMode = optString(roundingMode, opDivScalarModeOut, "rounding_mode")
-	blk.out = out.handle(opDivScalarModeOut, "out")
+	blk.out = out.word(opDivScalarModeOut, "out")
 	call(opDivScalarModeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1484,9 +1484,9 @@ func DivScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opDivScalarOut, "self")
+	blk.self = self.word(opDivScalarOut, "self")
 	blk.other = makeScalar(other, opDivScalarOut, "other")
-	blk.out = out.handle(opDivScalarOut, "out")
+	blk.out = out.word(opDivScalarOut, "out")
 	call(opDivScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1506,8 +1506,8 @@ func Dot(self, tensor Tensor) Tensor {
 		tensor unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opDot, "self")
-	blk.tensor = tensor.handle(opDot, "tensor")
+	blk.self = self.word(opDot, "self")
+	blk.tensor = tensor.word(opDot, "tensor")
 	call(opDot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(tensor.T)
@@ -1534,9 +1534,9 @@ func DotOut(self, tensor, out Tensor) Tensor {
 		tensor unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opDotOut, "self")
-	blk.tensor = tensor.handle(opDotOut, "tensor")
-	blk.out = out.handle(opDotOut, "out")
+	blk.self = self.word(opDotOut, "self")
+	blk.tensor = tensor.word(opDotOut, "tensor")
+	blk.out = out.word(opDotOut, "out")
 	call(opDotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(tensor.T)
@@ -1558,7 +1558,7 @@ func Dropout(input Tensor, p float64, train bool) Tensor {
 		train int64
 		r0    outTensor
 	}
-	blk.input = input.handle(opDropout, "input")
+	blk.input = input.word(opDropout, "input")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opDropout, unsafe.Pointer(&blk))
@@ -1581,7 +1581,7 @@ func Dropout_(self Tensor, p float64, train bool) Tensor {
 		p     float64
 		train int64
 	}
-	blk.self = self.handle(opDropout_, "self")
+	blk.self = self.word(opDropout_, "self")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opDropout_, unsafe.Pointer(&blk))
@@ -1604,7 +1604,7 @@ func DSplit(self Tensor, sections int64) []Tensor {
 		sections int64
 		r0       outTensors
 	}
-	blk.self = self.handle(opDSplit, "self")
+	blk.self = self.word(opDSplit, "self")
 	blk.sections = sections
 	call(opDSplit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1632,7 +1632,7 @@ func DSplitArray(self Tensor, indices []int64) []Tensor {
 		indicesLen int64
 		r0         outTensors
 	}
-	blk.self = self.handle(opDSplitArray, "self")
+	blk.self = self.word(opDSplitArray, "self")
 	blk.indices, blk.indicesLen = unsafe.Pointer(unsafe.SliceData(indices)), int64(len(indices))
 	call(opDSplitArray, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1656,7 +1656,7 @@ func DStack(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opDStack, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opDStack, "tensors")
 	call(opDStack, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -1677,8 +1677,8 @@ func DStackOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opDStackOut, "tensors")
-	blk.out = out.handle(opDStackOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opDStackOut, "tensors")
+	blk.out = out.word(opDStackOut, "out")
 	call(opDStackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)

@@ -33,7 +33,7 @@ func Einsum(equation string, tensors []Tensor, opts ...EinsumOptions) Tensor {
 		opt = opts[0]
 	}
 	blk.equation = cString(equation, opEinsum, "equation")
-	blk.tensors, blk.tensorsLen = handles(tensors, opEinsum, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opEinsum, "tensors")
 	blk.path, blk.pathLen = unsafe.Pointer(unsafe.SliceData(opt.Path)), int64(len(opt.Path))
 	call(opEinsum, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -66,7 +66,7 @@ func ELU(self Tensor, opts ...ELUOptions) Tensor {
 	if given(len(opts), opELU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opELU, "self")
+	blk.self = self.word(opELU, "self")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -104,7 +104,7 @@ func ELU_(self Tensor, opts ...ELUOptions) Tensor {
 	if given(len(opts), opELU_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opELU_, "self")
+	blk.self = self.word(opELU_, "self")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -137,12 +137,12 @@ func ELUBackward(gradOutput Tensor, alpha, scale, inputScale Scalar, isResult bo
 		selfOrResult unsafe.Pointer
 		r0           outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opELUBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opELUBackward, "grad_output")
 	blk.alpha = makeScalar(alpha, opELUBackward, "alpha")
 	blk.scale = makeScalar(scale, opELUBackward, "scale")
 	blk.inputScale = makeScalar(inputScale, opELUBackward, "input_scale")
 	blk.isResult = boolInt(isResult)
-	blk.selfOrResult = selfOrResult.handle(opELUBackward, "self_or_result")
+	blk.selfOrResult = selfOrResult.word(opELUBackward, "self_or_result")
 	call(opELUBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(selfOrResult.T)
@@ -166,13 +166,13 @@ func ELUBackwardGradInput(gradOutput Tensor, alpha, scale, inputScale Scalar, is
 		selfOrResult unsafe.Pointer
 		gradInput    unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opELUBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opELUBackwardGradInput, "grad_output")
 	blk.alpha = makeScalar(alpha, opELUBackwardGradInput, "alpha")
 	blk.scale = makeScalar(scale, opELUBackwardGradInput, "scale")
 	blk.inputScale = makeScalar(inputScale, opELUBackwardGradInput, "input_scale")
 	blk.isResult = boolInt(isResult)
-	blk.selfOrResult = selfOrResult.handle(opELUBackwardGradInput, "self_or_result")
-	blk.gradInput = gradInput.handle(opELUBackwardGradInput, "grad_input")
+	blk.selfOrResult = selfOrResult.word(opELUBackwardGradInput, "self_or_result")
+	blk.gradInput = gradInput.word(opELUBackwardGradInput, "grad_input")
 	call(opELUBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(selfOrResult.T)
@@ -201,7 +201,7 @@ func ELUOut(self, out Tensor, opts ...ELUOptions) Tensor {
 	if given(len(opts), opELUOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opELUOut, "self")
+	blk.self = self.word(opELUOut, "self")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -214,7 +214,7 @@ func ELUOut(self, out Tensor, opts ...ELUOptions) Tensor {
 		opt.InputScale = 1
 	}
 	blk.inputScale = makeScalar(opt.InputScale, opELUOut, "input_scale")
-	blk.out = out.handle(opELUOut, "out")
+	blk.out = out.word(opELUOut, "out")
 	call(opELUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -248,8 +248,8 @@ func Embedding(weight, indices Tensor, opts ...EmbeddingOptions) Tensor {
 	if given(len(opts), opEmbedding) {
 		opt = opts[0]
 	}
-	blk.weight = weight.handle(opEmbedding, "weight")
-	blk.indices = indices.handle(opEmbedding, "indices")
+	blk.weight = weight.word(opEmbedding, "weight")
+	blk.indices = indices.word(opEmbedding, "indices")
 	blk.paddingIdx = orDefault(opt.PaddingIdx, -1)
 	blk.scaleGradByFreq = boolInt(opt.ScaleGradByFreq)
 	blk.sparse = boolInt(opt.Sparse)
@@ -274,8 +274,8 @@ func EmbeddingBackward(grad, indices Tensor, numWeights, paddingIdx int64, scale
 		sparse          int64
 		r0              outTensor
 	}
-	blk.grad = grad.handle(opEmbeddingBackward, "grad")
-	blk.indices = indices.handle(opEmbeddingBackward, "indices")
+	blk.grad = grad.word(opEmbeddingBackward, "grad")
+	blk.indices = indices.word(opEmbeddingBackward, "indices")
 	blk.numWeights = numWeights
 	blk.paddingIdx = paddingIdx
 	blk.scaleGradByFreq = boolInt(scaleGradByFreq)
@@ -321,13 +321,13 @@ func EmbeddingBag(weight, indices, offsets Tensor, opts ...EmbeddingBagOptions) 
 	if given(len(opts), opEmbeddingBag) {
 		opt = opts[0]
 	}
-	blk.weight = weight.handle(opEmbeddingBag, "weight")
-	blk.indices = indices.handle(opEmbeddingBag, "indices")
-	blk.offsets = offsets.handle(opEmbeddingBag, "offsets")
+	blk.weight = weight.word(opEmbeddingBag, "weight")
+	blk.indices = indices.word(opEmbeddingBag, "indices")
+	blk.offsets = offsets.word(opEmbeddingBag, "offsets")
 	blk.scaleGradByFreq = boolInt(opt.ScaleGradByFreq)
 	blk.mode = opt.Mode
 	blk.sparse = boolInt(opt.Sparse)
-	blk.perSampleWeights = opt.PerSampleWeights.optHandle(opEmbeddingBag, "per_sample_weights")
+	blk.perSampleWeights = unsafe.Pointer(opt.PerSampleWeights.T)
 	blk.includeLastOffset = boolInt(opt.IncludeLastOffset)
 	call(opEmbeddingBag, unsafe.Pointer(&blk))
 	runtime.KeepAlive(weight.T)
@@ -360,13 +360,13 @@ func EmbeddingBagPaddingIdx(weight, indices, offsets Tensor, scaleGradByFreq boo
 		r2                outTensor
 		r3                outTensor
 	}
-	blk.weight = weight.handle(opEmbeddingBagPaddingIdx, "weight")
-	blk.indices = indices.handle(opEmbeddingBagPaddingIdx, "indices")
-	blk.offsets = offsets.handle(opEmbeddingBagPaddingIdx, "offsets")
+	blk.weight = weight.word(opEmbeddingBagPaddingIdx, "weight")
+	blk.indices = indices.word(opEmbeddingBagPaddingIdx, "indices")
+	blk.offsets = offsets.word(opEmbeddingBagPaddingIdx, "offsets")
 	blk.scaleGradByFreq = boolInt(scaleGradByFreq)
 	blk.mode = mode
 	blk.sparse = boolInt(sparse)
-	blk.perSampleWeights = perSampleWeights.optHandle(opEmbeddingBagPaddingIdx, "per_sample_weights")
+	blk.perSampleWeights = unsafe.Pointer(perSampleWeights.T)
 	blk.includeLastOffset = boolInt(includeLastOffset)
 	blk.paddingIdx = unsafe.Pointer(paddingIdx)
 	call(opEmbeddingBagPaddingIdx, unsafe.Pointer(&blk))
@@ -391,8 +391,8 @@ func EmbeddingDenseBackward(gradOutput, indices Tensor, numWeights, paddingIdx i
 		scaleGradByFreq int64
 		r0              outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opEmbeddingDenseBackward, "grad_output")
-	blk.indices = indices.handle(opEmbeddingDenseBackward, "indices")
+	blk.gradOutput = gradOutput.word(opEmbeddingDenseBackward, "grad_output")
+	blk.indices = indices.word(opEmbeddingDenseBackward, "indices")
 	blk.numWeights = numWeights
 	blk.paddingIdx = paddingIdx
 	blk.scaleGradByFreq = boolInt(scaleGradByFreq)
@@ -418,12 +418,12 @@ func EmbeddingDenseBackwardOut(gradOutput, indices Tensor, numWeights, paddingId
 		scaleGradByFreq int64
 		out             unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opEmbeddingDenseBackwardOut, "grad_output")
-	blk.indices = indices.handle(opEmbeddingDenseBackwardOut, "indices")
+	blk.gradOutput = gradOutput.word(opEmbeddingDenseBackwardOut, "grad_output")
+	blk.indices = indices.word(opEmbeddingDenseBackwardOut, "indices")
 	blk.numWeights = numWeights
 	blk.paddingIdx = paddingIdx
 	blk.scaleGradByFreq = boolInt(scaleGradByFreq)
-	blk.out = out.handle(opEmbeddingDenseBackwardOut, "out")
+	blk.out = out.word(opEmbeddingDenseBackwardOut, "out")
 	call(opEmbeddingDenseBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(indices.T)
@@ -453,12 +453,12 @@ func EmbeddingOut(weight, indices, out Tensor, opts ...EmbeddingOptions) Tensor 
 	if given(len(opts), opEmbeddingOut) {
 		opt = opts[0]
 	}
-	blk.weight = weight.handle(opEmbeddingOut, "weight")
-	blk.indices = indices.handle(opEmbeddingOut, "indices")
+	blk.weight = weight.word(opEmbeddingOut, "weight")
+	blk.indices = indices.word(opEmbeddingOut, "indices")
 	blk.paddingIdx = orDefault(opt.PaddingIdx, -1)
 	blk.scaleGradByFreq = boolInt(opt.ScaleGradByFreq)
 	blk.sparse = boolInt(opt.Sparse)
-	blk.out = out.handle(opEmbeddingOut, "out")
+	blk.out = out.word(opEmbeddingOut, "out")
 	call(opEmbeddingOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(weight.T)
 	runtime.KeepAlive(indices.T)
@@ -479,8 +479,8 @@ func EmbeddingRenorm(self, indices Tensor, maxNorm, normType float64) Tensor {
 		normType float64
 		r0       outTensor
 	}
-	blk.self = self.handle(opEmbeddingRenorm, "self")
-	blk.indices = indices.handle(opEmbeddingRenorm, "indices")
+	blk.self = self.word(opEmbeddingRenorm, "self")
+	blk.indices = indices.word(opEmbeddingRenorm, "indices")
 	blk.maxNorm = maxNorm
 	blk.normType = normType
 	call(opEmbeddingRenorm, unsafe.Pointer(&blk))
@@ -503,8 +503,8 @@ func EmbeddingRenorm_(self, indices Tensor, maxNorm, normType float64) Tensor {
 		maxNorm  float64
 		normType float64
 	}
-	blk.self = self.handle(opEmbeddingRenorm_, "self")
-	blk.indices = indices.handle(opEmbeddingRenorm_, "indices")
+	blk.self = self.word(opEmbeddingRenorm_, "self")
+	blk.indices = indices.word(opEmbeddingRenorm_, "indices")
 	blk.maxNorm = maxNorm
 	blk.normType = normType
 	call(opEmbeddingRenorm_, unsafe.Pointer(&blk))
@@ -528,11 +528,11 @@ func EmbeddingRenormOut(self, indices Tensor, maxNorm, normType float64, out Ten
 		normType float64
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opEmbeddingRenormOut, "self")
-	blk.indices = indices.handle(opEmbeddingRenormOut, "indices")
+	blk.self = self.word(opEmbeddingRenormOut, "self")
+	blk.indices = indices.word(opEmbeddingRenormOut, "indices")
 	blk.maxNorm = maxNorm
 	blk.normType = normType
-	blk.out = out.handle(opEmbeddingRenormOut, "out")
+	blk.out = out.word(opEmbeddingRenormOut, "out")
 	call(opEmbeddingRenormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(indices.T)
@@ -554,8 +554,8 @@ func EmbeddingSparseBackward(grad, indices Tensor, numWeights, paddingIdx int64,
 		scaleGradByFreq int64
 		r0              outTensor
 	}
-	blk.grad = grad.handle(opEmbeddingSparseBackward, "grad")
-	blk.indices = indices.handle(opEmbeddingSparseBackward, "indices")
+	blk.grad = grad.word(opEmbeddingSparseBackward, "grad")
+	blk.indices = indices.word(opEmbeddingSparseBackward, "indices")
 	blk.numWeights = numWeights
 	blk.paddingIdx = paddingIdx
 	blk.scaleGradByFreq = boolInt(scaleGradByFreq)
@@ -640,7 +640,7 @@ func EmptyLike(self Tensor, opts ...EmptyLikeOptions) Tensor {
 	if given(len(opts), opEmptyLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opEmptyLike, "self")
+	blk.self = self.word(opEmptyLike, "self")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -676,9 +676,9 @@ func EmptyLikeOut(self, out Tensor, opts ...EmptyLikeOutOptions) Tensor {
 	if given(len(opts), opEmptyLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opEmptyLikeOut, "self")
+	blk.self = self.word(opEmptyLikeOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opEmptyLikeOut, "out")
+	blk.out = out.word(opEmptyLikeOut, "out")
 	call(opEmptyLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -711,7 +711,7 @@ func EmptyOut(size []int64, out Tensor, opts ...EmptyOutOptions) Tensor {
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opEmptyOut, "out")
+	blk.out = out.word(opEmptyOut, "out")
 	call(opEmptyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -771,7 +771,7 @@ func EmptyPermutedOut(size, physicalLayout []int64, out Tensor) Tensor {
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.physicalLayout, blk.physicalLayoutLen = unsafe.Pointer(unsafe.SliceData(physicalLayout)), int64(len(physicalLayout))
-	blk.out = out.handle(opEmptyPermutedOut, "out")
+	blk.out = out.word(opEmptyPermutedOut, "out")
 	call(opEmptyPermutedOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -810,7 +810,7 @@ func EmptyQuantized(size []int64, qtensor Tensor, opts ...EmptyQuantizedOptions)
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.qtensor = qtensor.handle(opEmptyQuantized, "qtensor")
+	blk.qtensor = qtensor.word(opEmptyQuantized, "qtensor")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -847,9 +847,9 @@ func EmptyQuantizedOut(size []int64, qtensor, out Tensor, opts ...EmptyQuantized
 		opt = opts[0]
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.qtensor = qtensor.handle(opEmptyQuantizedOut, "qtensor")
+	blk.qtensor = qtensor.word(opEmptyQuantizedOut, "qtensor")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opEmptyQuantizedOut, "out")
+	blk.out = out.word(opEmptyQuantizedOut, "out")
 	call(opEmptyQuantizedOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(qtensor.T)
 	runtime.KeepAlive(out.T)
@@ -909,7 +909,7 @@ func EmptyStridedOut(size, stride []int64, out Tensor) Tensor {
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
-	blk.out = out.handle(opEmptyStridedOut, "out")
+	blk.out = out.word(opEmptyStridedOut, "out")
 	call(opEmptyStridedOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -928,8 +928,8 @@ func Eq(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opEq, "self")
-	blk.other = other.handle(opEq, "other")
+	blk.self = self.word(opEq, "self")
+	blk.other = other.word(opEq, "other")
 	call(opEq, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -955,8 +955,8 @@ func Eq_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opEq_, "self")
-	blk.other = other.handle(opEq_, "other")
+	blk.self = self.word(opEq_, "self")
+	blk.other = other.word(opEq_, "other")
 	call(opEq_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -983,9 +983,9 @@ func EqOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opEqOut, "self")
-	blk.other = other.handle(opEqOut, "other")
-	blk.out = out.handle(opEqOut, "out")
+	blk.self = self.word(opEqOut, "self")
+	blk.other = other.word(opEqOut, "other")
+	blk.out = out.word(opEqOut, "out")
 	call(opEqOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1006,7 +1006,7 @@ func EqScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opEqScalar, "self")
+	blk.self = self.word(opEqScalar, "self")
 	blk.other = makeScalar(other, opEqScalar, "other")
 	call(opEqScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1032,7 +1032,7 @@ func EqScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opEqScalar_, "self")
+	blk.self = self.word(opEqScalar_, "self")
 	blk.other = makeScalar(other, opEqScalar_, "other")
 	call(opEqScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1059,9 +1059,9 @@ func EqScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opEqScalarOut, "self")
+	blk.self = self.word(opEqScalarOut, "self")
 	blk.other = makeScalar(other, opEqScalarOut, "other")
-	blk.out = out.handle(opEqScalarOut, "out")
+	blk.out = out.word(opEqScalarOut, "out")
 	call(opEqScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1081,8 +1081,8 @@ func Equal(self, other Tensor) bool {
 		other unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opEqual, "self")
-	blk.other = other.handle(opEqual, "other")
+	blk.self = self.word(opEqual, "self")
+	blk.other = other.word(opEqual, "other")
 	call(opEqual, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1105,7 +1105,7 @@ func Erf(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opErf, "self")
+	blk.self = self.word(opErf, "self")
 	call(opErf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1128,7 +1128,7 @@ func Erf_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opErf_, "self")
+	blk.self = self.word(opErf_, "self")
 	call(opErf_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1151,7 +1151,7 @@ func Erfc(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opErfc, "self")
+	blk.self = self.word(opErfc, "self")
 	call(opErfc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1175,7 +1175,7 @@ func Erfc_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opErfc_, "self")
+	blk.self = self.word(opErfc_, "self")
 	call(opErfc_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1200,8 +1200,8 @@ func ErfcOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opErfcOut, "self")
-	blk.out = out.handle(opErfcOut, "out")
+	blk.self = self.word(opErfcOut, "self")
+	blk.out = out.word(opErfcOut, "out")
 	call(opErfcOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1220,7 +1220,7 @@ func Erfinv(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opErfinv, "self")
+	blk.self = self.word(opErfinv, "self")
 	call(opErfinv, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1244,7 +1244,7 @@ func Erfinv_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opErfinv_, "self")
+	blk.self = self.word(opErfinv_, "self")
 	call(opErfinv_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1269,8 +1269,8 @@ func ErfinvOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opErfinvOut, "self")
-	blk.out = out.handle(opErfinvOut, "out")
+	blk.self = self.word(opErfinvOut, "self")
+	blk.out = out.word(opErfinvOut, "out")
 	call(opErfinvOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1290,8 +1290,8 @@ func ErfOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opErfOut, "self")
-	blk.out = out.handle(opErfOut, "out")
+	blk.self = self.word(opErfOut, "self")
+	blk.out = out.word(opErfOut, "out")
 	call(opErfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1309,7 +1309,7 @@ func Exp(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opExp, "self")
+	blk.self = self.word(opExp, "self")
 	call(opExp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1331,7 +1331,7 @@ func Exp2(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opExp2, "self")
+	blk.self = self.word(opExp2, "self")
 	call(opExp2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1354,7 +1354,7 @@ func Exp2_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opExp2_, "self")
+	blk.self = self.word(opExp2_, "self")
 	call(opExp2_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1378,8 +1378,8 @@ func Exp2Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opExp2Out, "self")
-	blk.out = out.handle(opExp2Out, "out")
+	blk.self = self.word(opExp2Out, "self")
+	blk.out = out.word(opExp2Out, "out")
 	call(opExp2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1398,7 +1398,7 @@ func Exp_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opExp_, "self")
+	blk.self = self.word(opExp_, "self")
 	call(opExp_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1435,7 +1435,7 @@ func Expand(self Tensor, size []int64, opts ...ExpandOptions) Tensor {
 	if given(len(opts), opExpand) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opExpand, "self")
+	blk.self = self.word(opExpand, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.implicit = boolInt(opt.Implicit)
 	call(opExpand, unsafe.Pointer(&blk))
@@ -1462,8 +1462,8 @@ func ExpandAs(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opExpandAs, "self")
-	blk.other = other.handle(opExpandAs, "other")
+	blk.self = self.word(opExpandAs, "self")
+	blk.other = other.word(opExpandAs, "other")
 	call(opExpandAs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1498,7 +1498,7 @@ func ExpandCopy(self Tensor, size []int64, opts ...ExpandCopyOptions) Tensor {
 	if given(len(opts), opExpandCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opExpandCopy, "self")
+	blk.self = self.word(opExpandCopy, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.implicit = boolInt(opt.Implicit)
 	call(opExpandCopy, unsafe.Pointer(&blk))
@@ -1526,10 +1526,10 @@ func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOpti
 	if given(len(opts), opExpandCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opExpandCopyOut, "self")
+	blk.self = self.word(opExpandCopyOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.implicit = boolInt(opt.Implicit)
-	blk.out = out.handle(opExpandCopyOut, "out")
+	blk.out = out.word(opExpandCopyOut, "out")
 	call(opExpandCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1548,7 +1548,7 @@ func Expm1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opExpm1, "self")
+	blk.self = self.word(opExpm1, "self")
 	call(opExpm1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1572,7 +1572,7 @@ func Expm1_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opExpm1_, "self")
+	blk.self = self.word(opExpm1_, "self")
 	call(opExpm1_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1597,8 +1597,8 @@ func Expm1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opExpm1Out, "self")
-	blk.out = out.handle(opExpm1Out, "out")
+	blk.self = self.word(opExpm1Out, "self")
+	blk.out = out.word(opExpm1Out, "out")
 	call(opExpm1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1626,7 +1626,7 @@ func Exponential(self Tensor, opts ...ExponentialOptions) Tensor {
 	if given(len(opts), opExponential) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opExponential, "self")
+	blk.self = self.word(opExponential, "self")
 	blk.lambd = orDefault(opt.Lambd, 1)
 	blk.generator = opt.Generator.handle(opExponential, "generator")
 	call(opExponential, unsafe.Pointer(&blk))
@@ -1654,7 +1654,7 @@ func Exponential_(self Tensor, opts ...ExponentialOptions) Tensor {
 	if given(len(opts), opExponential_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opExponential_, "self")
+	blk.self = self.word(opExponential_, "self")
 	blk.lambd = orDefault(opt.Lambd, 1)
 	blk.generator = opt.Generator.handle(opExponential_, "generator")
 	call(opExponential_, unsafe.Pointer(&blk))
@@ -1686,10 +1686,10 @@ func ExponentialOut(self, out Tensor, opts ...ExponentialOptions) Tensor {
 	if given(len(opts), opExponentialOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opExponentialOut, "self")
+	blk.self = self.word(opExponentialOut, "self")
 	blk.lambd = orDefault(opt.Lambd, 1)
 	blk.generator = opt.Generator.handle(opExponentialOut, "generator")
-	blk.out = out.handle(opExponentialOut, "out")
+	blk.out = out.word(opExponentialOut, "out")
 	call(opExponentialOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -1710,8 +1710,8 @@ func ExpOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opExpOut, "self")
-	blk.out = out.handle(opExpOut, "out")
+	blk.self = self.word(opExpOut, "self")
+	blk.out = out.word(opExpOut, "out")
 	call(opExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1796,7 +1796,7 @@ func EyeMOut(n, m int64, out Tensor) Tensor {
 	}
 	blk.n = n
 	blk.m = m
-	blk.out = out.handle(opEyeMOut, "out")
+	blk.out = out.word(opEyeMOut, "out")
 	call(opEyeMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1816,7 +1816,7 @@ func EyeOut(n int64, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.n = n
-	blk.out = out.handle(opEyeOut, "out")
+	blk.out = out.word(opEyeOut, "out")
 	call(opEyeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out

@@ -24,9 +24,9 @@ func FakeQuantizePerChannelAffine(self, scale, zeroPoint Tensor, axis, quantMin,
 		quantMax  int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opFakeQuantizePerChannelAffine, "self")
-	blk.scale = scale.handle(opFakeQuantizePerChannelAffine, "scale")
-	blk.zeroPoint = zeroPoint.handle(opFakeQuantizePerChannelAffine, "zero_point")
+	blk.self = self.word(opFakeQuantizePerChannelAffine, "self")
+	blk.scale = scale.word(opFakeQuantizePerChannelAffine, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerChannelAffine, "zero_point")
 	blk.axis = axis
 	blk.quantMin = quantMin
 	blk.quantMax = quantMax
@@ -53,9 +53,9 @@ func FakeQuantizePerChannelAffineCacheMask(self, scale, zeroPoint Tensor, axis, 
 		r0        outTensor
 		r1        outTensor
 	}
-	blk.self = self.handle(opFakeQuantizePerChannelAffineCacheMask, "self")
-	blk.scale = scale.handle(opFakeQuantizePerChannelAffineCacheMask, "scale")
-	blk.zeroPoint = zeroPoint.handle(opFakeQuantizePerChannelAffineCacheMask, "zero_point")
+	blk.self = self.word(opFakeQuantizePerChannelAffineCacheMask, "self")
+	blk.scale = scale.word(opFakeQuantizePerChannelAffineCacheMask, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerChannelAffineCacheMask, "zero_point")
 	blk.axis = axis
 	blk.quantMin = quantMin
 	blk.quantMax = quantMax
@@ -77,8 +77,8 @@ func FakeQuantizePerChannelAffineCacheMaskBackward(grad, mask Tensor) Tensor {
 		mask  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.grad = grad.handle(opFakeQuantizePerChannelAffineCacheMaskBackward, "grad")
-	blk.mask = mask.handle(opFakeQuantizePerChannelAffineCacheMaskBackward, "mask")
+	blk.grad = grad.word(opFakeQuantizePerChannelAffineCacheMaskBackward, "grad")
+	blk.mask = mask.word(opFakeQuantizePerChannelAffineCacheMaskBackward, "mask")
 	call(opFakeQuantizePerChannelAffineCacheMaskBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(mask.T)
@@ -103,14 +103,14 @@ func FakeQuantizePerChannelAffineCacheMaskOut(self, scale, zeroPoint Tensor, axi
 		out0      unsafe.Pointer
 		out1      unsafe.Pointer
 	}
-	blk.self = self.handle(opFakeQuantizePerChannelAffineCacheMaskOut, "self")
-	blk.scale = scale.handle(opFakeQuantizePerChannelAffineCacheMaskOut, "scale")
-	blk.zeroPoint = zeroPoint.handle(opFakeQuantizePerChannelAffineCacheMaskOut, "zero_point")
+	blk.self = self.word(opFakeQuantizePerChannelAffineCacheMaskOut, "self")
+	blk.scale = scale.word(opFakeQuantizePerChannelAffineCacheMaskOut, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerChannelAffineCacheMaskOut, "zero_point")
 	blk.axis = axis
 	blk.quantMin = quantMin
 	blk.quantMax = quantMax
-	blk.out0 = out0.handle(opFakeQuantizePerChannelAffineCacheMaskOut, "out0")
-	blk.out1 = out1.handle(opFakeQuantizePerChannelAffineCacheMaskOut, "out1")
+	blk.out0 = out0.word(opFakeQuantizePerChannelAffineCacheMaskOut, "out0")
+	blk.out1 = out1.word(opFakeQuantizePerChannelAffineCacheMaskOut, "out1")
 	call(opFakeQuantizePerChannelAffineCacheMaskOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(scale.T)
@@ -136,7 +136,7 @@ func FakeQuantizePerTensorAffine(self Tensor, scale float64, zeroPoint, quantMin
 		quantMax  int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opFakeQuantizePerTensorAffine, "self")
+	blk.self = self.word(opFakeQuantizePerTensorAffine, "self")
 	blk.scale = scale
 	blk.zeroPoint = zeroPoint
 	blk.quantMin = quantMin
@@ -161,7 +161,7 @@ func FakeQuantizePerTensorAffineCacheMask(self Tensor, scale float64, zeroPoint,
 		r0        outTensor
 		r1        outTensor
 	}
-	blk.self = self.handle(opFakeQuantizePerTensorAffineCacheMask, "self")
+	blk.self = self.word(opFakeQuantizePerTensorAffineCacheMask, "self")
 	blk.scale = scale
 	blk.zeroPoint = zeroPoint
 	blk.quantMin = quantMin
@@ -182,8 +182,8 @@ func FakeQuantizePerTensorAffineCacheMaskBackward(grad, mask Tensor) Tensor {
 		mask  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.grad = grad.handle(opFakeQuantizePerTensorAffineCacheMaskBackward, "grad")
-	blk.mask = mask.handle(opFakeQuantizePerTensorAffineCacheMaskBackward, "mask")
+	blk.grad = grad.word(opFakeQuantizePerTensorAffineCacheMaskBackward, "grad")
+	blk.mask = mask.word(opFakeQuantizePerTensorAffineCacheMaskBackward, "mask")
 	call(opFakeQuantizePerTensorAffineCacheMaskBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(mask.T)
@@ -207,13 +207,13 @@ func FakeQuantizePerTensorAffineCacheMaskOut(self Tensor, scale float64, zeroPoi
 		out0      unsafe.Pointer
 		out1      unsafe.Pointer
 	}
-	blk.self = self.handle(opFakeQuantizePerTensorAffineCacheMaskOut, "self")
+	blk.self = self.word(opFakeQuantizePerTensorAffineCacheMaskOut, "self")
 	blk.scale = scale
 	blk.zeroPoint = zeroPoint
 	blk.quantMin = quantMin
 	blk.quantMax = quantMax
-	blk.out0 = out0.handle(opFakeQuantizePerTensorAffineCacheMaskOut, "out0")
-	blk.out1 = out1.handle(opFakeQuantizePerTensorAffineCacheMaskOut, "out1")
+	blk.out0 = out0.word(opFakeQuantizePerTensorAffineCacheMaskOut, "out0")
+	blk.out1 = out1.word(opFakeQuantizePerTensorAffineCacheMaskOut, "out1")
 	call(opFakeQuantizePerTensorAffineCacheMaskOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out0.T)
@@ -237,9 +237,9 @@ func FakeQuantizePerTensorAffineTensorQParams(self, scale, zeroPoint Tensor, qua
 		quantMax  int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opFakeQuantizePerTensorAffineTensorQParams, "self")
-	blk.scale = scale.handle(opFakeQuantizePerTensorAffineTensorQParams, "scale")
-	blk.zeroPoint = zeroPoint.handle(opFakeQuantizePerTensorAffineTensorQParams, "zero_point")
+	blk.self = self.word(opFakeQuantizePerTensorAffineTensorQParams, "self")
+	blk.scale = scale.word(opFakeQuantizePerTensorAffineTensorQParams, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerTensorAffineTensorQParams, "zero_point")
 	blk.quantMin = quantMin
 	blk.quantMax = quantMax
 	call(opFakeQuantizePerTensorAffineTensorQParams, unsafe.Pointer(&blk))
@@ -261,9 +261,9 @@ func FBGEMMLinearFP16Weight(input, packedWeight, bias Tensor) Tensor {
 		bias         unsafe.Pointer
 		r0           outTensor
 	}
-	blk.input = input.handle(opFBGEMMLinearFP16Weight, "input")
-	blk.packedWeight = packedWeight.handle(opFBGEMMLinearFP16Weight, "packed_weight")
-	blk.bias = bias.handle(opFBGEMMLinearFP16Weight, "bias")
+	blk.input = input.word(opFBGEMMLinearFP16Weight, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16Weight, "packed_weight")
+	blk.bias = bias.word(opFBGEMMLinearFP16Weight, "bias")
 	call(opFBGEMMLinearFP16Weight, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(packedWeight.T)
@@ -283,9 +283,9 @@ func FBGEMMLinearFP16WeightFP32Activation(input, packedWeight, bias Tensor) Tens
 		bias         unsafe.Pointer
 		r0           outTensor
 	}
-	blk.input = input.handle(opFBGEMMLinearFP16WeightFP32Activation, "input")
-	blk.packedWeight = packedWeight.handle(opFBGEMMLinearFP16WeightFP32Activation, "packed_weight")
-	blk.bias = bias.optHandle(opFBGEMMLinearFP16WeightFP32Activation, "bias")
+	blk.input = input.word(opFBGEMMLinearFP16WeightFP32Activation, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16WeightFP32Activation, "packed_weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	call(opFBGEMMLinearFP16WeightFP32Activation, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(packedWeight.T)
@@ -306,10 +306,10 @@ func FBGEMMLinearFP16WeightFP32ActivationOut(input, packedWeight, bias, output T
 		output       unsafe.Pointer
 		r0           outTensor
 	}
-	blk.input = input.handle(opFBGEMMLinearFP16WeightFP32ActivationOut, "input")
-	blk.packedWeight = packedWeight.handle(opFBGEMMLinearFP16WeightFP32ActivationOut, "packed_weight")
-	blk.bias = bias.optHandle(opFBGEMMLinearFP16WeightFP32ActivationOut, "bias")
-	blk.output = output.handle(opFBGEMMLinearFP16WeightFP32ActivationOut, "output")
+	blk.input = input.word(opFBGEMMLinearFP16WeightFP32ActivationOut, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16WeightFP32ActivationOut, "packed_weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.output = output.word(opFBGEMMLinearFP16WeightFP32ActivationOut, "output")
 	call(opFBGEMMLinearFP16WeightFP32ActivationOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(packedWeight.T)
@@ -331,10 +331,10 @@ func FBGEMMLinearFP16WeightOut(input, packedWeight, bias, output Tensor) Tensor 
 		output       unsafe.Pointer
 		r0           outTensor
 	}
-	blk.input = input.handle(opFBGEMMLinearFP16WeightOut, "input")
-	blk.packedWeight = packedWeight.handle(opFBGEMMLinearFP16WeightOut, "packed_weight")
-	blk.bias = bias.handle(opFBGEMMLinearFP16WeightOut, "bias")
-	blk.output = output.handle(opFBGEMMLinearFP16WeightOut, "output")
+	blk.input = input.word(opFBGEMMLinearFP16WeightOut, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16WeightOut, "packed_weight")
+	blk.bias = bias.word(opFBGEMMLinearFP16WeightOut, "bias")
+	blk.output = output.word(opFBGEMMLinearFP16WeightOut, "output")
 	call(opFBGEMMLinearFP16WeightOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(packedWeight.T)
@@ -359,13 +359,13 @@ func FBGEMMLinearInt8Weight(input, weight, packed, colOffsets Tensor, weightScal
 		bias            unsafe.Pointer
 		r0              outTensor
 	}
-	blk.input = input.handle(opFBGEMMLinearInt8Weight, "input")
-	blk.weight = weight.handle(opFBGEMMLinearInt8Weight, "weight")
-	blk.packed = packed.handle(opFBGEMMLinearInt8Weight, "packed")
-	blk.colOffsets = colOffsets.handle(opFBGEMMLinearInt8Weight, "col_offsets")
+	blk.input = input.word(opFBGEMMLinearInt8Weight, "input")
+	blk.weight = weight.word(opFBGEMMLinearInt8Weight, "weight")
+	blk.packed = packed.word(opFBGEMMLinearInt8Weight, "packed")
+	blk.colOffsets = colOffsets.word(opFBGEMMLinearInt8Weight, "col_offsets")
 	blk.weightScale = makeScalar(weightScale, opFBGEMMLinearInt8Weight, "weight_scale")
 	blk.weightZeroPoint = makeScalar(weightZeroPoint, opFBGEMMLinearInt8Weight, "weight_zero_point")
-	blk.bias = bias.handle(opFBGEMMLinearInt8Weight, "bias")
+	blk.bias = bias.word(opFBGEMMLinearInt8Weight, "bias")
 	call(opFBGEMMLinearInt8Weight, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -391,13 +391,13 @@ func FBGEMMLinearInt8WeightFP32Activation(input, weight, packed, colOffsets Tens
 		bias            unsafe.Pointer
 		r0              outTensor
 	}
-	blk.input = input.handle(opFBGEMMLinearInt8WeightFP32Activation, "input")
-	blk.weight = weight.handle(opFBGEMMLinearInt8WeightFP32Activation, "weight")
-	blk.packed = packed.handle(opFBGEMMLinearInt8WeightFP32Activation, "packed")
-	blk.colOffsets = colOffsets.handle(opFBGEMMLinearInt8WeightFP32Activation, "col_offsets")
+	blk.input = input.word(opFBGEMMLinearInt8WeightFP32Activation, "input")
+	blk.weight = weight.word(opFBGEMMLinearInt8WeightFP32Activation, "weight")
+	blk.packed = packed.word(opFBGEMMLinearInt8WeightFP32Activation, "packed")
+	blk.colOffsets = colOffsets.word(opFBGEMMLinearInt8WeightFP32Activation, "col_offsets")
 	blk.weightScale = makeScalar(weightScale, opFBGEMMLinearInt8WeightFP32Activation, "weight_scale")
 	blk.weightZeroPoint = makeScalar(weightZeroPoint, opFBGEMMLinearInt8WeightFP32Activation, "weight_zero_point")
-	blk.bias = bias.handle(opFBGEMMLinearInt8WeightFP32Activation, "bias")
+	blk.bias = bias.word(opFBGEMMLinearInt8WeightFP32Activation, "bias")
 	call(opFBGEMMLinearInt8WeightFP32Activation, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -420,7 +420,7 @@ func FBGEMMLinearQuantizeWeight(input Tensor) (Tensor, Tensor, float64, int64) {
 		r2    float64
 		r3    int64
 	}
-	blk.input = input.handle(opFBGEMMLinearQuantizeWeight, "input")
+	blk.input = input.word(opFBGEMMLinearQuantizeWeight, "input")
 	call(opFBGEMMLinearQuantizeWeight, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), blk.r2, blk.r3
@@ -436,7 +436,7 @@ func FBGEMMPackGEMMMatrixFP16(input Tensor) Tensor {
 		input unsafe.Pointer
 		r0    outTensor
 	}
-	blk.input = input.handle(opFBGEMMPackGEMMMatrixFP16, "input")
+	blk.input = input.word(opFBGEMMPackGEMMMatrixFP16, "input")
 	call(opFBGEMMPackGEMMMatrixFP16, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -451,7 +451,7 @@ func FBGEMMPackQuantizedMatrix(input Tensor) Tensor {
 		input unsafe.Pointer
 		r0    outTensor
 	}
-	blk.input = input.handle(opFBGEMMPackQuantizedMatrix, "input")
+	blk.input = input.word(opFBGEMMPackQuantizedMatrix, "input")
 	call(opFBGEMMPackQuantizedMatrix, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -468,7 +468,7 @@ func FBGEMMPackQuantizedMatrixKN(input Tensor, k_, n_ int64) Tensor {
 		n_    int64
 		r0    outTensor
 	}
-	blk.input = input.handle(opFBGEMMPackQuantizedMatrixKN, "input")
+	blk.input = input.word(opFBGEMMPackQuantizedMatrixKN, "input")
 	blk.k_ = k_
 	blk.n_ = n_
 	call(opFBGEMMPackQuantizedMatrixKN, unsafe.Pointer(&blk))
@@ -490,7 +490,7 @@ func FeatureAlphaDropout(input Tensor, p float64, train bool) Tensor {
 		train int64
 		r0    outTensor
 	}
-	blk.input = input.handle(opFeatureAlphaDropout, "input")
+	blk.input = input.word(opFeatureAlphaDropout, "input")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opFeatureAlphaDropout, unsafe.Pointer(&blk))
@@ -513,7 +513,7 @@ func FeatureAlphaDropout_(self Tensor, p float64, train bool) Tensor {
 		p     float64
 		train int64
 	}
-	blk.self = self.handle(opFeatureAlphaDropout_, "self")
+	blk.self = self.word(opFeatureAlphaDropout_, "self")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opFeatureAlphaDropout_, unsafe.Pointer(&blk))
@@ -532,7 +532,7 @@ func FeatureDropout(input Tensor, p float64, train bool) Tensor {
 		train int64
 		r0    outTensor
 	}
-	blk.input = input.handle(opFeatureDropout, "input")
+	blk.input = input.word(opFeatureDropout, "input")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opFeatureDropout, unsafe.Pointer(&blk))
@@ -553,7 +553,7 @@ func FeatureDropout_(self Tensor, p float64, train bool) Tensor {
 		p     float64
 		train int64
 	}
-	blk.self = self.handle(opFeatureDropout_, "self")
+	blk.self = self.word(opFeatureDropout_, "self")
 	blk.p = p
 	blk.train = boolInt(train)
 	call(opFeatureDropout_, unsafe.Pointer(&blk))
@@ -587,7 +587,7 @@ func FFTFFT(self Tensor, opts ...FFTFFTOptions) Tensor {
 	if given(len(opts), opFFTFFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFT, "self")
+	blk.self = self.word(opFFTFFT, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTFFT, "norm")
@@ -624,7 +624,7 @@ func FFTFFT2(self Tensor, opts ...FFTFFT2Options) Tensor {
 	if given(len(opts), opFFTFFT2) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFT2, "self")
+	blk.self = self.word(opFFTFFT2, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -659,14 +659,14 @@ func FFTFFT2Out(self, out Tensor, opts ...FFTFFT2Options) Tensor {
 	if given(len(opts), opFFTFFT2Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFT2Out, "self")
+	blk.self = self.word(opFFTFFT2Out, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
 	}
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTFFT2Out, "norm")
-	blk.out = out.handle(opFFTFFT2Out, "out")
+	blk.out = out.word(opFFTFFT2Out, "out")
 	call(opFFTFFT2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -742,7 +742,7 @@ func FFTFFTFreqOut(n int64, out Tensor, opts ...FFTFFTFreqOutOptions) Tensor {
 	}
 	blk.n = n
 	blk.d = orDefault(opt.D, 1.0)
-	blk.out = out.handle(opFFTFFTFreqOut, "out")
+	blk.out = out.word(opFFTFFTFreqOut, "out")
 	call(opFFTFFTFreqOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -776,7 +776,7 @@ func FFTFFTN(self Tensor, opts ...FFTFFTNOptions) Tensor {
 	if given(len(opts), opFFTFFTN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFTN, "self")
+	blk.self = self.word(opFFTFFTN, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTFFTN, "norm")
@@ -808,11 +808,11 @@ func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOptions) Tensor {
 	if given(len(opts), opFFTFFTNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFTNOut, "self")
+	blk.self = self.word(opFFTFFTNOut, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTFFTNOut, "norm")
-	blk.out = out.handle(opFFTFFTNOut, "out")
+	blk.out = out.word(opFFTFFTNOut, "out")
 	call(opFFTFFTNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -840,11 +840,11 @@ func FFTFFTOut(self, out Tensor, opts ...FFTFFTOptions) Tensor {
 	if given(len(opts), opFFTFFTOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFTOut, "self")
+	blk.self = self.word(opFFTFFTOut, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTFFTOut, "norm")
-	blk.out = out.handle(opFFTFFTOut, "out")
+	blk.out = out.word(opFFTFFTOut, "out")
 	call(opFFTFFTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -874,7 +874,7 @@ func FFTFFTShift(self Tensor, opts ...FFTFFTShiftOptions) Tensor {
 	if given(len(opts), opFFTFFTShift) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTFFTShift, "self")
+	blk.self = self.word(opFFTFFTShift, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	call(opFFTFFTShift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -907,7 +907,7 @@ func FFTHFFT(self Tensor, opts ...FFTHFFTOptions) Tensor {
 	if given(len(opts), opFFTHFFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTHFFT, "self")
+	blk.self = self.word(opFFTHFFT, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTHFFT, "norm")
@@ -944,7 +944,7 @@ func FFTHFFT2(self Tensor, opts ...FFTHFFT2Options) Tensor {
 	if given(len(opts), opFFTHFFT2) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTHFFT2, "self")
+	blk.self = self.word(opFFTHFFT2, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -979,14 +979,14 @@ func FFTHFFT2Out(self, out Tensor, opts ...FFTHFFT2Options) Tensor {
 	if given(len(opts), opFFTHFFT2Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTHFFT2Out, "self")
+	blk.self = self.word(opFFTHFFT2Out, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
 	}
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTHFFT2Out, "norm")
-	blk.out = out.handle(opFFTHFFT2Out, "out")
+	blk.out = out.word(opFFTHFFT2Out, "out")
 	call(opFFTHFFT2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1021,7 +1021,7 @@ func FFTHFFTN(self Tensor, opts ...FFTHFFTNOptions) Tensor {
 	if given(len(opts), opFFTHFFTN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTHFFTN, "self")
+	blk.self = self.word(opFFTHFFTN, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTHFFTN, "norm")
@@ -1053,11 +1053,11 @@ func FFTHFFTNOut(self, out Tensor, opts ...FFTHFFTNOptions) Tensor {
 	if given(len(opts), opFFTHFFTNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTHFFTNOut, "self")
+	blk.self = self.word(opFFTHFFTNOut, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTHFFTNOut, "norm")
-	blk.out = out.handle(opFFTHFFTNOut, "out")
+	blk.out = out.word(opFFTHFFTNOut, "out")
 	call(opFFTHFFTNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1085,11 +1085,11 @@ func FFTHFFTOut(self, out Tensor, opts ...FFTHFFTOptions) Tensor {
 	if given(len(opts), opFFTHFFTOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTHFFTOut, "self")
+	blk.self = self.word(opFFTHFFTOut, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTHFFTOut, "norm")
-	blk.out = out.handle(opFFTHFFTOut, "out")
+	blk.out = out.word(opFFTHFFTOut, "out")
 	call(opFFTHFFTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1122,7 +1122,7 @@ func FFTIFFT(self Tensor, opts ...FFTIFFTOptions) Tensor {
 	if given(len(opts), opFFTIFFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFT, "self")
+	blk.self = self.word(opFFTIFFT, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTIFFT, "norm")
@@ -1159,7 +1159,7 @@ func FFTIFFT2(self Tensor, opts ...FFTIFFT2Options) Tensor {
 	if given(len(opts), opFFTIFFT2) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFT2, "self")
+	blk.self = self.word(opFFTIFFT2, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -1194,14 +1194,14 @@ func FFTIFFT2Out(self, out Tensor, opts ...FFTIFFT2Options) Tensor {
 	if given(len(opts), opFFTIFFT2Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFT2Out, "self")
+	blk.self = self.word(opFFTIFFT2Out, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
 	}
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIFFT2Out, "norm")
-	blk.out = out.handle(opFFTIFFT2Out, "out")
+	blk.out = out.word(opFFTIFFT2Out, "out")
 	call(opFFTIFFT2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1236,7 +1236,7 @@ func FFTIFFTN(self Tensor, opts ...FFTIFFTNOptions) Tensor {
 	if given(len(opts), opFFTIFFTN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFTN, "self")
+	blk.self = self.word(opFFTIFFTN, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIFFTN, "norm")
@@ -1268,11 +1268,11 @@ func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOptions) Tensor {
 	if given(len(opts), opFFTIFFTNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFTNOut, "self")
+	blk.self = self.word(opFFTIFFTNOut, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIFFTNOut, "norm")
-	blk.out = out.handle(opFFTIFFTNOut, "out")
+	blk.out = out.word(opFFTIFFTNOut, "out")
 	call(opFFTIFFTNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1300,11 +1300,11 @@ func FFTIFFTOut(self, out Tensor, opts ...FFTIFFTOptions) Tensor {
 	if given(len(opts), opFFTIFFTOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFTOut, "self")
+	blk.self = self.word(opFFTIFFTOut, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTIFFTOut, "norm")
-	blk.out = out.handle(opFFTIFFTOut, "out")
+	blk.out = out.word(opFFTIFFTOut, "out")
 	call(opFFTIFFTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1334,7 +1334,7 @@ func FFTIFFTShift(self Tensor, opts ...FFTIFFTShiftOptions) Tensor {
 	if given(len(opts), opFFTIFFTShift) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIFFTShift, "self")
+	blk.self = self.word(opFFTIFFTShift, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	call(opFFTIFFTShift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1367,7 +1367,7 @@ func FFTIHFFT(self Tensor, opts ...FFTIHFFTOptions) Tensor {
 	if given(len(opts), opFFTIHFFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIHFFT, "self")
+	blk.self = self.word(opFFTIHFFT, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTIHFFT, "norm")
@@ -1404,7 +1404,7 @@ func FFTIHFFT2(self Tensor, opts ...FFTIHFFT2Options) Tensor {
 	if given(len(opts), opFFTIHFFT2) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIHFFT2, "self")
+	blk.self = self.word(opFFTIHFFT2, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -1439,14 +1439,14 @@ func FFTIHFFT2Out(self, out Tensor, opts ...FFTIHFFT2Options) Tensor {
 	if given(len(opts), opFFTIHFFT2Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIHFFT2Out, "self")
+	blk.self = self.word(opFFTIHFFT2Out, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
 	}
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIHFFT2Out, "norm")
-	blk.out = out.handle(opFFTIHFFT2Out, "out")
+	blk.out = out.word(opFFTIHFFT2Out, "out")
 	call(opFFTIHFFT2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1481,7 +1481,7 @@ func FFTIHFFTN(self Tensor, opts ...FFTIHFFTNOptions) Tensor {
 	if given(len(opts), opFFTIHFFTN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIHFFTN, "self")
+	blk.self = self.word(opFFTIHFFTN, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIHFFTN, "norm")
@@ -1513,11 +1513,11 @@ func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOptions) Tensor {
 	if given(len(opts), opFFTIHFFTNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIHFFTNOut, "self")
+	blk.self = self.word(opFFTIHFFTNOut, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIHFFTNOut, "norm")
-	blk.out = out.handle(opFFTIHFFTNOut, "out")
+	blk.out = out.word(opFFTIHFFTNOut, "out")
 	call(opFFTIHFFTNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1545,11 +1545,11 @@ func FFTIHFFTOut(self, out Tensor, opts ...FFTIHFFTOptions) Tensor {
 	if given(len(opts), opFFTIHFFTOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIHFFTOut, "self")
+	blk.self = self.word(opFFTIHFFTOut, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTIHFFTOut, "norm")
-	blk.out = out.handle(opFFTIHFFTOut, "out")
+	blk.out = out.word(opFFTIHFFTOut, "out")
 	call(opFFTIHFFTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1582,7 +1582,7 @@ func FFTIRFFT(self Tensor, opts ...FFTIRFFTOptions) Tensor {
 	if given(len(opts), opFFTIRFFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIRFFT, "self")
+	blk.self = self.word(opFFTIRFFT, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTIRFFT, "norm")
@@ -1619,7 +1619,7 @@ func FFTIRFFT2(self Tensor, opts ...FFTIRFFT2Options) Tensor {
 	if given(len(opts), opFFTIRFFT2) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIRFFT2, "self")
+	blk.self = self.word(opFFTIRFFT2, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -1654,14 +1654,14 @@ func FFTIRFFT2Out(self, out Tensor, opts ...FFTIRFFT2Options) Tensor {
 	if given(len(opts), opFFTIRFFT2Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIRFFT2Out, "self")
+	blk.self = self.word(opFFTIRFFT2Out, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
 	}
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIRFFT2Out, "norm")
-	blk.out = out.handle(opFFTIRFFT2Out, "out")
+	blk.out = out.word(opFFTIRFFT2Out, "out")
 	call(opFFTIRFFT2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1696,7 +1696,7 @@ func FFTIRFFTN(self Tensor, opts ...FFTIRFFTNOptions) Tensor {
 	if given(len(opts), opFFTIRFFTN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIRFFTN, "self")
+	blk.self = self.word(opFFTIRFFTN, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIRFFTN, "norm")
@@ -1728,11 +1728,11 @@ func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOptions) Tensor {
 	if given(len(opts), opFFTIRFFTNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIRFFTNOut, "self")
+	blk.self = self.word(opFFTIRFFTNOut, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTIRFFTNOut, "norm")
-	blk.out = out.handle(opFFTIRFFTNOut, "out")
+	blk.out = out.word(opFFTIRFFTNOut, "out")
 	call(opFFTIRFFTNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1760,11 +1760,11 @@ func FFTIRFFTOut(self, out Tensor, opts ...FFTIRFFTOptions) Tensor {
 	if given(len(opts), opFFTIRFFTOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTIRFFTOut, "self")
+	blk.self = self.word(opFFTIRFFTOut, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTIRFFTOut, "norm")
-	blk.out = out.handle(opFFTIRFFTOut, "out")
+	blk.out = out.word(opFFTIRFFTOut, "out")
 	call(opFFTIRFFTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1797,7 +1797,7 @@ func FFTRFFT(self Tensor, opts ...FFTRFFTOptions) Tensor {
 	if given(len(opts), opFFTRFFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTRFFT, "self")
+	blk.self = self.word(opFFTRFFT, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTRFFT, "norm")
@@ -1834,7 +1834,7 @@ func FFTRFFT2(self Tensor, opts ...FFTRFFT2Options) Tensor {
 	if given(len(opts), opFFTRFFT2) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTRFFT2, "self")
+	blk.self = self.word(opFFTRFFT2, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -1869,14 +1869,14 @@ func FFTRFFT2Out(self, out Tensor, opts ...FFTRFFT2Options) Tensor {
 	if given(len(opts), opFFTRFFT2Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTRFFT2Out, "self")
+	blk.self = self.word(opFFTRFFT2Out, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
 	}
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTRFFT2Out, "norm")
-	blk.out = out.handle(opFFTRFFT2Out, "out")
+	blk.out = out.word(opFFTRFFT2Out, "out")
 	call(opFFTRFFT2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1952,7 +1952,7 @@ func FFTRFFTFreqOut(n int64, out Tensor, opts ...FFTRFFTFreqOutOptions) Tensor {
 	}
 	blk.n = n
 	blk.d = orDefault(opt.D, 1.0)
-	blk.out = out.handle(opFFTRFFTFreqOut, "out")
+	blk.out = out.word(opFFTRFFTFreqOut, "out")
 	call(opFFTRFFTFreqOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1986,7 +1986,7 @@ func FFTRFFTN(self Tensor, opts ...FFTRFFTNOptions) Tensor {
 	if given(len(opts), opFFTRFFTN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTRFFTN, "self")
+	blk.self = self.word(opFFTRFFTN, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTRFFTN, "norm")
@@ -2018,11 +2018,11 @@ func FFTRFFTNOut(self, out Tensor, opts ...FFTRFFTNOptions) Tensor {
 	if given(len(opts), opFFTRFFTNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTRFFTNOut, "self")
+	blk.self = self.word(opFFTRFFTNOut, "self")
 	blk.s, blk.sLen = unsafe.Pointer(unsafe.SliceData(opt.S)), int64(len(opt.S))
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.norm = optString(opt.Norm, opFFTRFFTNOut, "norm")
-	blk.out = out.handle(opFFTRFFTNOut, "out")
+	blk.out = out.word(opFFTRFFTNOut, "out")
 	call(opFFTRFFTNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2050,11 +2050,11 @@ func FFTRFFTOut(self, out Tensor, opts ...FFTRFFTOptions) Tensor {
 	if given(len(opts), opFFTRFFTOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFFTRFFTOut, "self")
+	blk.self = self.word(opFFTRFFTOut, "self")
 	blk.n = unsafe.Pointer(opt.N)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.norm = optString(opt.Norm, opFFTRFFTOut, "norm")
-	blk.out = out.handle(opFFTRFFTOut, "out")
+	blk.out = out.word(opFFTRFFTOut, "out")
 	call(opFFTRFFTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2072,7 +2072,7 @@ func Fill(self Tensor, value Scalar) Tensor {
 		value cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opFill, "self")
+	blk.self = self.word(opFill, "self")
 	blk.value = makeScalar(value, opFill, "value")
 	call(opFill, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2093,7 +2093,7 @@ func Fill_(self Tensor, value Scalar) Tensor {
 		self  unsafe.Pointer
 		value cScalar
 	}
-	blk.self = self.handle(opFill_, "self")
+	blk.self = self.word(opFill_, "self")
 	blk.value = makeScalar(value, opFill_, "value")
 	call(opFill_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2129,7 +2129,7 @@ func FillDiagonal_(self Tensor, fillValue Scalar, opts ...FillDiagonal_Options) 
 	if given(len(opts), opFillDiagonal_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFillDiagonal_, "self")
+	blk.self = self.word(opFillDiagonal_, "self")
 	blk.fillValue = makeScalar(fillValue, opFillDiagonal_, "fill_value")
 	blk.wrap = boolInt(opt.Wrap)
 	call(opFillDiagonal_, unsafe.Pointer(&blk))
@@ -2155,9 +2155,9 @@ func FillOut(self Tensor, value Scalar, out Tensor) Tensor {
 		value cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFillOut, "self")
+	blk.self = self.word(opFillOut, "self")
 	blk.value = makeScalar(value, opFillOut, "value")
-	blk.out = out.handle(opFillOut, "out")
+	blk.out = out.word(opFillOut, "out")
 	call(opFillOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2175,8 +2175,8 @@ func FillTensor(self, value Tensor) Tensor {
 		value unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFillTensor, "self")
-	blk.value = value.handle(opFillTensor, "value")
+	blk.self = self.word(opFillTensor, "self")
+	blk.value = value.word(opFillTensor, "value")
 	call(opFillTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(value.T)
@@ -2197,8 +2197,8 @@ func FillTensor_(self, value Tensor) Tensor {
 		self  unsafe.Pointer
 		value unsafe.Pointer
 	}
-	blk.self = self.handle(opFillTensor_, "self")
-	blk.value = value.handle(opFillTensor_, "value")
+	blk.self = self.word(opFillTensor_, "self")
+	blk.value = value.word(opFillTensor_, "value")
 	call(opFillTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(value.T)
@@ -2223,9 +2223,9 @@ func FillTensorOut(self, value, out Tensor) Tensor {
 		value unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFillTensorOut, "self")
-	blk.value = value.handle(opFillTensorOut, "value")
-	blk.out = out.handle(opFillTensorOut, "out")
+	blk.self = self.word(opFillTensorOut, "self")
+	blk.value = value.word(opFillTensorOut, "value")
+	blk.out = out.word(opFillTensorOut, "out")
 	call(opFillTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(value.T)
@@ -2244,7 +2244,7 @@ func Fix(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFix, "self")
+	blk.self = self.word(opFix, "self")
 	call(opFix, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2267,7 +2267,7 @@ func Fix_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opFix_, "self")
+	blk.self = self.word(opFix_, "self")
 	call(opFix_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2291,8 +2291,8 @@ func FixOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFixOut, "self")
-	blk.out = out.handle(opFixOut, "out")
+	blk.self = self.word(opFixOut, "self")
+	blk.out = out.word(opFixOut, "out")
 	call(opFixOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2325,7 +2325,7 @@ func Flatten(self Tensor, opts ...FlattenOptions) Tensor {
 	if given(len(opts), opFlatten) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFlatten, "self")
+	blk.self = self.word(opFlatten, "self")
 	blk.startDim = opt.StartDim
 	blk.endDim = orDefault(opt.EndDim, -1)
 	call(opFlatten, unsafe.Pointer(&blk))
@@ -2349,7 +2349,7 @@ func FlattenDenseTensors(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opFlattenDenseTensors, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opFlattenDenseTensors, "tensors")
 	call(opFlattenDenseTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -2368,7 +2368,7 @@ func Flip(self Tensor, dims []int64) Tensor {
 		dimsLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opFlip, "self")
+	blk.self = self.word(opFlip, "self")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(dims)), int64(len(dims))
 	call(opFlip, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2391,7 +2391,7 @@ func FlipLR(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFlipLR, "self")
+	blk.self = self.word(opFlipLR, "self")
 	call(opFlipLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2417,9 +2417,9 @@ func FlipOut(self Tensor, dims []int64, out Tensor) Tensor {
 		dimsLen int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opFlipOut, "self")
+	blk.self = self.word(opFlipOut, "self")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(dims)), int64(len(dims))
-	blk.out = out.handle(opFlipOut, "out")
+	blk.out = out.word(opFlipOut, "out")
 	call(opFlipOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2437,7 +2437,7 @@ func FlipUD(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFlipUD, "self")
+	blk.self = self.word(opFlipUD, "self")
 	call(opFlipUD, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2461,8 +2461,8 @@ func FloatPower(self, exponent Tensor) Tensor {
 		exponent unsafe.Pointer
 		r0       outTensor
 	}
-	blk.self = self.handle(opFloatPower, "self")
-	blk.exponent = exponent.handle(opFloatPower, "exponent")
+	blk.self = self.word(opFloatPower, "self")
+	blk.exponent = exponent.word(opFloatPower, "exponent")
 	call(opFloatPower, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(exponent.T)
@@ -2488,8 +2488,8 @@ func FloatPower_(self, exponent Tensor) Tensor {
 		self     unsafe.Pointer
 		exponent unsafe.Pointer
 	}
-	blk.self = self.handle(opFloatPower_, "self")
-	blk.exponent = exponent.handle(opFloatPower_, "exponent")
+	blk.self = self.word(opFloatPower_, "self")
+	blk.exponent = exponent.word(opFloatPower_, "exponent")
 	call(opFloatPower_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(exponent.T)
@@ -2516,9 +2516,9 @@ func FloatPowerOut(self, exponent, out Tensor) Tensor {
 		exponent unsafe.Pointer
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opFloatPowerOut, "self")
-	blk.exponent = exponent.handle(opFloatPowerOut, "exponent")
-	blk.out = out.handle(opFloatPowerOut, "out")
+	blk.self = self.word(opFloatPowerOut, "self")
+	blk.exponent = exponent.word(opFloatPowerOut, "exponent")
+	blk.out = out.word(opFloatPowerOut, "out")
 	call(opFloatPowerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(exponent.T)
@@ -2540,7 +2540,7 @@ func FloatPowerScalar(self Scalar, exponent Tensor) Tensor {
 		r0       outTensor
 	}
 	blk.self = makeScalar(self, opFloatPowerScalar, "self")
-	blk.exponent = exponent.handle(opFloatPowerScalar, "exponent")
+	blk.exponent = exponent.word(opFloatPowerScalar, "exponent")
 	call(opFloatPowerScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(exponent.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2560,7 +2560,7 @@ func FloatPowerScalar_(self Tensor, exponent Scalar) Tensor {
 		self     unsafe.Pointer
 		exponent cScalar
 	}
-	blk.self = self.handle(opFloatPowerScalar_, "self")
+	blk.self = self.word(opFloatPowerScalar_, "self")
 	blk.exponent = makeScalar(exponent, opFloatPowerScalar_, "exponent")
 	call(opFloatPowerScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2588,8 +2588,8 @@ func FloatPowerScalarOut(self Scalar, exponent, out Tensor) Tensor {
 		out      unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opFloatPowerScalarOut, "self")
-	blk.exponent = exponent.handle(opFloatPowerScalarOut, "exponent")
-	blk.out = out.handle(opFloatPowerScalarOut, "out")
+	blk.exponent = exponent.word(opFloatPowerScalarOut, "exponent")
+	blk.out = out.word(opFloatPowerScalarOut, "out")
 	call(opFloatPowerScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(exponent.T)
 	runtime.KeepAlive(out.T)
@@ -2609,7 +2609,7 @@ func FloatPowerTensorScalar(self Tensor, exponent Scalar) Tensor {
 		exponent cScalar
 		r0       outTensor
 	}
-	blk.self = self.handle(opFloatPowerTensorScalar, "self")
+	blk.self = self.word(opFloatPowerTensorScalar, "self")
 	blk.exponent = makeScalar(exponent, opFloatPowerTensorScalar, "exponent")
 	call(opFloatPowerTensorScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2636,9 +2636,9 @@ func FloatPowerTensorScalarOut(self Tensor, exponent Scalar, out Tensor) Tensor 
 		exponent cScalar
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opFloatPowerTensorScalarOut, "self")
+	blk.self = self.word(opFloatPowerTensorScalarOut, "self")
 	blk.exponent = makeScalar(exponent, opFloatPowerTensorScalarOut, "exponent")
-	blk.out = out.handle(opFloatPowerTensorScalarOut, "out")
+	blk.out = out.word(opFloatPowerTensorScalarOut, "out")
 	call(opFloatPowerTensorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2656,7 +2656,7 @@ func Floor(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFloor, "self")
+	blk.self = self.word(opFloor, "self")
 	call(opFloor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2680,7 +2680,7 @@ func Floor_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opFloor_, "self")
+	blk.self = self.word(opFloor_, "self")
 	call(opFloor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2704,8 +2704,8 @@ func FloorDivide(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFloorDivide, "self")
-	blk.other = other.handle(opFloorDivide, "other")
+	blk.self = self.word(opFloorDivide, "self")
+	blk.other = other.word(opFloorDivide, "other")
 	call(opFloorDivide, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2731,8 +2731,8 @@ func FloorDivide_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opFloorDivide_, "self")
-	blk.other = other.handle(opFloorDivide_, "other")
+	blk.self = self.word(opFloorDivide_, "self")
+	blk.other = other.word(opFloorDivide_, "other")
 	call(opFloorDivide_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2759,9 +2759,9 @@ func FloorDivideOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFloorDivideOut, "self")
-	blk.other = other.handle(opFloorDivideOut, "other")
-	blk.out = out.handle(opFloorDivideOut, "out")
+	blk.self = self.word(opFloorDivideOut, "self")
+	blk.other = other.word(opFloorDivideOut, "other")
+	blk.out = out.word(opFloorDivideOut, "out")
 	call(opFloorDivideOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2782,7 +2782,7 @@ func FloorDivideScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opFloorDivideScalar, "self")
+	blk.self = self.word(opFloorDivideScalar, "self")
 	blk.other = makeScalar(other, opFloorDivideScalar, "other")
 	call(opFloorDivideScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2808,7 +2808,7 @@ func FloorDivideScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opFloorDivideScalar_, "self")
+	blk.self = self.word(opFloorDivideScalar_, "self")
 	blk.other = makeScalar(other, opFloorDivideScalar_, "other")
 	call(opFloorDivideScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2835,9 +2835,9 @@ func FloorDivideScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFloorDivideScalarOut, "self")
+	blk.self = self.word(opFloorDivideScalarOut, "self")
 	blk.other = makeScalar(other, opFloorDivideScalarOut, "other")
-	blk.out = out.handle(opFloorDivideScalarOut, "out")
+	blk.out = out.word(opFloorDivideScalarOut, "out")
 	call(opFloorDivideScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2858,8 +2858,8 @@ func FloorOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFloorOut, "self")
-	blk.out = out.handle(opFloorOut, "out")
+	blk.self = self.word(opFloorOut, "self")
+	blk.out = out.word(opFloorOut, "out")
 	call(opFloorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2879,8 +2879,8 @@ func Fmax(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFmax, "self")
-	blk.other = other.handle(opFmax, "other")
+	blk.self = self.word(opFmax, "self")
+	blk.other = other.word(opFmax, "other")
 	call(opFmax, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2907,9 +2907,9 @@ func FmaxOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFmaxOut, "self")
-	blk.other = other.handle(opFmaxOut, "other")
-	blk.out = out.handle(opFmaxOut, "out")
+	blk.self = self.word(opFmaxOut, "self")
+	blk.other = other.word(opFmaxOut, "other")
+	blk.out = out.word(opFmaxOut, "out")
 	call(opFmaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2930,8 +2930,8 @@ func Fmin(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFmin, "self")
-	blk.other = other.handle(opFmin, "other")
+	blk.self = self.word(opFmin, "self")
+	blk.other = other.word(opFmin, "other")
 	call(opFmin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2958,9 +2958,9 @@ func FminOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFminOut, "self")
-	blk.other = other.handle(opFminOut, "other")
-	blk.out = out.handle(opFminOut, "out")
+	blk.self = self.word(opFminOut, "self")
+	blk.other = other.word(opFminOut, "other")
+	blk.out = out.word(opFminOut, "out")
 	call(opFminOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2980,8 +2980,8 @@ func Fmod(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFmod, "self")
-	blk.other = other.handle(opFmod, "other")
+	blk.self = self.word(opFmod, "self")
+	blk.other = other.word(opFmod, "other")
 	call(opFmod, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3006,8 +3006,8 @@ func Fmod_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opFmod_, "self")
-	blk.other = other.handle(opFmod_, "other")
+	blk.self = self.word(opFmod_, "self")
+	blk.other = other.word(opFmod_, "other")
 	call(opFmod_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3033,9 +3033,9 @@ func FmodOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFmodOut, "self")
-	blk.other = other.handle(opFmodOut, "other")
-	blk.out = out.handle(opFmodOut, "out")
+	blk.self = self.word(opFmodOut, "self")
+	blk.other = other.word(opFmodOut, "other")
+	blk.out = out.word(opFmodOut, "out")
 	call(opFmodOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3055,7 +3055,7 @@ func FmodScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opFmodScalar, "self")
+	blk.self = self.word(opFmodScalar, "self")
 	blk.other = makeScalar(other, opFmodScalar, "other")
 	call(opFmodScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3081,7 +3081,7 @@ func FmodScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opFmodScalar_, "self")
+	blk.self = self.word(opFmodScalar_, "self")
 	blk.other = makeScalar(other, opFmodScalar_, "other")
 	call(opFmodScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3108,9 +3108,9 @@ func FmodScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFmodScalarOut, "self")
+	blk.self = self.word(opFmodScalarOut, "self")
 	blk.other = makeScalar(other, opFmodScalarOut, "other")
-	blk.out = out.handle(opFmodScalarOut, "out")
+	blk.out = out.word(opFmodScalarOut, "out")
 	call(opFmodScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3127,7 +3127,7 @@ func ForeachAbs(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAbs, "self")
+	blk.self, blk.selfLen = words(self, opForeachAbs, "self")
 	call(opForeachAbs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -3142,7 +3142,7 @@ func ForeachAbs_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAbs_, "self")
+	blk.self, blk.selfLen = words(self, opForeachAbs_, "self")
 	call(opForeachAbs_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -3158,8 +3158,8 @@ func ForeachAbsOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAbsOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachAbsOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachAbsOut, "self")
+	blk.out, blk.outLen = words(out, opForeachAbsOut, "out")
 	call(opForeachAbsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -3175,7 +3175,7 @@ func ForeachAcos(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAcos, "self")
+	blk.self, blk.selfLen = words(self, opForeachAcos, "self")
 	call(opForeachAcos, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -3190,7 +3190,7 @@ func ForeachAcos_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAcos_, "self")
+	blk.self, blk.selfLen = words(self, opForeachAcos_, "self")
 	call(opForeachAcos_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -3206,8 +3206,8 @@ func ForeachAcosOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAcosOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachAcosOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachAcosOut, "self")
+	blk.out, blk.outLen = words(out, opForeachAcosOut, "out")
 	call(opForeachAcosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -3238,9 +3238,9 @@ func ForeachAddCDivScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDi
 	if given(len(opts), opForeachAddCDivScalar) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalar, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivScalar, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivScalar, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivScalar, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivScalar, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivScalar, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -3271,9 +3271,9 @@ func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCD
 	if given(len(opts), opForeachAddCDivScalar_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalar_, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivScalar_, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivScalar_, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivScalar_, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivScalar_, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivScalar_, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -3301,9 +3301,9 @@ func ForeachAddCDivScalarList(self, tensor1, tensor2 []Tensor, scalars []Scalar)
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalarList, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivScalarList, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivScalarList, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivScalarList, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivScalarList, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivScalarList, "tensor2")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddCDivScalarList, "scalars")
 	call(opForeachAddCDivScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3328,9 +3328,9 @@ func ForeachAddCDivScalarList_(self, tensor1, tensor2 []Tensor, scalars []Scalar
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalarList_, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivScalarList_, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivScalarList_, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivScalarList_, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivScalarList_, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivScalarList_, "tensor2")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddCDivScalarList_, "scalars")
 	call(opForeachAddCDivScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3356,11 +3356,11 @@ func ForeachAddCDivScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scal
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalarListOut, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivScalarListOut, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivScalarListOut, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivScalarListOut, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivScalarListOut, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivScalarListOut, "tensor2")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddCDivScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachAddCDivScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddCDivScalarListOut, "out")
 	call(opForeachAddCDivScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3389,14 +3389,14 @@ func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 	if given(len(opts), opForeachAddCDivScalarOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivScalarOut, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivScalarOut, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivScalarOut, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivScalarOut, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivScalarOut, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivScalarOut, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
 	blk.value = makeScalar(opt.Value, opForeachAddCDivScalarOut, "value")
-	blk.out, blk.outLen = handles(out, opForeachAddCDivScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddCDivScalarOut, "out")
 	call(opForeachAddCDivScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3420,10 +3420,10 @@ func ForeachAddCDivTensor(self, tensor1, tensor2 []Tensor, scalars Tensor) []Ten
 		scalars    unsafe.Pointer
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivTensor, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivTensor, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivTensor, "tensor2")
-	blk.scalars = scalars.handle(opForeachAddCDivTensor, "scalars")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivTensor, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivTensor, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivTensor, "tensor2")
+	blk.scalars = scalars.word(opForeachAddCDivTensor, "scalars")
 	call(opForeachAddCDivTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3447,10 +3447,10 @@ func ForeachAddCDivTensor_(self, tensor1, tensor2 []Tensor, scalars Tensor) {
 		tensor2Len int64
 		scalars    unsafe.Pointer
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivTensor_, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivTensor_, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivTensor_, "tensor2")
-	blk.scalars = scalars.handle(opForeachAddCDivTensor_, "scalars")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivTensor_, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivTensor_, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivTensor_, "tensor2")
+	blk.scalars = scalars.word(opForeachAddCDivTensor_, "scalars")
 	call(opForeachAddCDivTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3475,11 +3475,11 @@ func ForeachAddCDivTensorOut(self, tensor1, tensor2 []Tensor, scalars Tensor, ou
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCDivTensorOut, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCDivTensorOut, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCDivTensorOut, "tensor2")
-	blk.scalars = scalars.handle(opForeachAddCDivTensorOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachAddCDivTensorOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachAddCDivTensorOut, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCDivTensorOut, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCDivTensorOut, "tensor2")
+	blk.scalars = scalars.word(opForeachAddCDivTensorOut, "scalars")
+	blk.out, blk.outLen = words(out, opForeachAddCDivTensorOut, "out")
 	call(opForeachAddCDivTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3513,9 +3513,9 @@ func ForeachAddCMulScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMu
 	if given(len(opts), opForeachAddCMulScalar) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalar, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulScalar, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulScalar, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulScalar, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulScalar, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulScalar, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -3546,9 +3546,9 @@ func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCM
 	if given(len(opts), opForeachAddCMulScalar_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalar_, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulScalar_, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulScalar_, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulScalar_, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulScalar_, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulScalar_, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
@@ -3576,9 +3576,9 @@ func ForeachAddCMulScalarList(self, tensor1, tensor2 []Tensor, scalars []Scalar)
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalarList, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulScalarList, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulScalarList, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulScalarList, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulScalarList, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulScalarList, "tensor2")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddCMulScalarList, "scalars")
 	call(opForeachAddCMulScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3603,9 +3603,9 @@ func ForeachAddCMulScalarList_(self, tensor1, tensor2 []Tensor, scalars []Scalar
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalarList_, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulScalarList_, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulScalarList_, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulScalarList_, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulScalarList_, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulScalarList_, "tensor2")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddCMulScalarList_, "scalars")
 	call(opForeachAddCMulScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3631,11 +3631,11 @@ func ForeachAddCMulScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scal
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalarListOut, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulScalarListOut, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulScalarListOut, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulScalarListOut, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulScalarListOut, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulScalarListOut, "tensor2")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddCMulScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachAddCMulScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddCMulScalarListOut, "out")
 	call(opForeachAddCMulScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3664,14 +3664,14 @@ func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 	if given(len(opts), opForeachAddCMulScalarOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulScalarOut, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulScalarOut, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulScalarOut, "tensor2")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulScalarOut, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulScalarOut, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulScalarOut, "tensor2")
 	if opt.Value == nil {
 		opt.Value = 1
 	}
 	blk.value = makeScalar(opt.Value, opForeachAddCMulScalarOut, "value")
-	blk.out, blk.outLen = handles(out, opForeachAddCMulScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddCMulScalarOut, "out")
 	call(opForeachAddCMulScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3695,10 +3695,10 @@ func ForeachAddCMulTensor(self, tensor1, tensor2 []Tensor, scalars Tensor) []Ten
 		scalars    unsafe.Pointer
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulTensor, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulTensor, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulTensor, "tensor2")
-	blk.scalars = scalars.handle(opForeachAddCMulTensor, "scalars")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulTensor, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulTensor, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulTensor, "tensor2")
+	blk.scalars = scalars.word(opForeachAddCMulTensor, "scalars")
 	call(opForeachAddCMulTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3722,10 +3722,10 @@ func ForeachAddCMulTensor_(self, tensor1, tensor2 []Tensor, scalars Tensor) {
 		tensor2Len int64
 		scalars    unsafe.Pointer
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulTensor_, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulTensor_, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulTensor_, "tensor2")
-	blk.scalars = scalars.handle(opForeachAddCMulTensor_, "scalars")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulTensor_, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulTensor_, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulTensor_, "tensor2")
+	blk.scalars = scalars.word(opForeachAddCMulTensor_, "scalars")
 	call(opForeachAddCMulTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3750,11 +3750,11 @@ func ForeachAddCMulTensorOut(self, tensor1, tensor2 []Tensor, scalars Tensor, ou
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddCMulTensorOut, "self")
-	blk.tensor1, blk.tensor1Len = handles(tensor1, opForeachAddCMulTensorOut, "tensor1")
-	blk.tensor2, blk.tensor2Len = handles(tensor2, opForeachAddCMulTensorOut, "tensor2")
-	blk.scalars = scalars.handle(opForeachAddCMulTensorOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachAddCMulTensorOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachAddCMulTensorOut, "self")
+	blk.tensor1, blk.tensor1Len = words(tensor1, opForeachAddCMulTensorOut, "tensor1")
+	blk.tensor2, blk.tensor2Len = words(tensor2, opForeachAddCMulTensorOut, "tensor2")
+	blk.scalars = scalars.word(opForeachAddCMulTensorOut, "scalars")
+	blk.out, blk.outLen = words(out, opForeachAddCMulTensorOut, "out")
 	call(opForeachAddCMulTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensor1))
@@ -3786,8 +3786,8 @@ func ForeachAddList(self, other []Tensor, opts ...ForeachAddListOptions) []Tenso
 	if given(len(opts), opForeachAddList) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachAddList, "other")
+	blk.self, blk.selfLen = words(self, opForeachAddList, "self")
+	blk.other, blk.otherLen = words(other, opForeachAddList, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -3815,8 +3815,8 @@ func ForeachAddList_(self, other []Tensor, opts ...ForeachAddListOptions) {
 	if given(len(opts), opForeachAddList_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachAddList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachAddList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachAddList_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -3845,13 +3845,13 @@ func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOptions)
 	if given(len(opts), opForeachAddListOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachAddListOut, "other")
+	blk.self, blk.selfLen = words(self, opForeachAddListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachAddListOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opForeachAddListOut, "alpha")
-	blk.out, blk.outLen = handles(out, opForeachAddListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddListOut, "out")
 	call(opForeachAddListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -3870,7 +3870,7 @@ func ForeachAddScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachAddScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachAddScalar, "scalar")
 	call(opForeachAddScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3888,7 +3888,7 @@ func ForeachAddScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachAddScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachAddScalar_, "scalar")
 	call(opForeachAddScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3907,7 +3907,7 @@ func ForeachAddScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachAddScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddScalarList, "scalars")
 	call(opForeachAddScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3926,7 +3926,7 @@ func ForeachAddScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachAddScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddScalarList_, "scalars")
 	call(opForeachAddScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -3946,9 +3946,9 @@ func ForeachAddScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachAddScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachAddScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachAddScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddScalarListOut, "out")
 	call(opForeachAddScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -3967,9 +3967,9 @@ func ForeachAddScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachAddScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachAddScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachAddScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddScalarOut, "out")
 	call(opForeachAddScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -3997,8 +3997,8 @@ func ForeachAddTensor(self []Tensor, other Tensor, opts ...ForeachAddTensorOptio
 	if given(len(opts), opForeachAddTensor) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddTensor, "self")
-	blk.other = other.handle(opForeachAddTensor, "other")
+	blk.self, blk.selfLen = words(self, opForeachAddTensor, "self")
+	blk.other = other.word(opForeachAddTensor, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -4025,8 +4025,8 @@ func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensorOpti
 	if given(len(opts), opForeachAddTensor_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddTensor_, "self")
-	blk.other = other.handle(opForeachAddTensor_, "other")
+	blk.self, blk.selfLen = words(self, opForeachAddTensor_, "self")
+	blk.other = other.word(opForeachAddTensor_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -4054,13 +4054,13 @@ func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...Fore
 	if given(len(opts), opForeachAddTensorOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAddTensorOut, "self")
-	blk.other = other.handle(opForeachAddTensorOut, "other")
+	blk.self, blk.selfLen = words(self, opForeachAddTensorOut, "self")
+	blk.other = other.word(opForeachAddTensorOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opForeachAddTensorOut, "alpha")
-	blk.out, blk.outLen = handles(out, opForeachAddTensorOut, "out")
+	blk.out, blk.outLen = words(out, opForeachAddTensorOut, "out")
 	call(opForeachAddTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -4077,7 +4077,7 @@ func ForeachAsin(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAsin, "self")
+	blk.self, blk.selfLen = words(self, opForeachAsin, "self")
 	call(opForeachAsin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -4092,7 +4092,7 @@ func ForeachAsin_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAsin_, "self")
+	blk.self, blk.selfLen = words(self, opForeachAsin_, "self")
 	call(opForeachAsin_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -4108,8 +4108,8 @@ func ForeachAsinOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAsinOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachAsinOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachAsinOut, "self")
+	blk.out, blk.outLen = words(out, opForeachAsinOut, "out")
 	call(opForeachAsinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4125,7 +4125,7 @@ func ForeachAtan(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAtan, "self")
+	blk.self, blk.selfLen = words(self, opForeachAtan, "self")
 	call(opForeachAtan, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -4140,7 +4140,7 @@ func ForeachAtan_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAtan_, "self")
+	blk.self, blk.selfLen = words(self, opForeachAtan_, "self")
 	call(opForeachAtan_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -4156,8 +4156,8 @@ func ForeachAtanOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachAtanOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachAtanOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachAtanOut, "self")
+	blk.out, blk.outLen = words(out, opForeachAtanOut, "out")
 	call(opForeachAtanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4173,7 +4173,7 @@ func ForeachCeil(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCeil, "self")
+	blk.self, blk.selfLen = words(self, opForeachCeil, "self")
 	call(opForeachCeil, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -4188,7 +4188,7 @@ func ForeachCeil_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCeil_, "self")
+	blk.self, blk.selfLen = words(self, opForeachCeil_, "self")
 	call(opForeachCeil_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -4204,8 +4204,8 @@ func ForeachCeilOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCeilOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachCeilOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachCeilOut, "self")
+	blk.out, blk.outLen = words(out, opForeachCeilOut, "out")
 	call(opForeachCeilOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4224,8 +4224,8 @@ func ForeachClampMaxList(self, other []Tensor) []Tensor {
 		otherLen int64
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachClampMaxList, "other")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxList, "self")
+	blk.other, blk.otherLen = words(other, opForeachClampMaxList, "other")
 	call(opForeachClampMaxList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4244,8 +4244,8 @@ func ForeachClampMaxList_(self, other []Tensor) {
 		other    unsafe.Pointer
 		otherLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachClampMaxList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachClampMaxList_, "other")
 	call(opForeachClampMaxList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4265,9 +4265,9 @@ func ForeachClampMaxListOut(self, other, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachClampMaxListOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachClampMaxListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachClampMaxListOut, "other")
+	blk.out, blk.outLen = words(out, opForeachClampMaxListOut, "out")
 	call(opForeachClampMaxListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4286,7 +4286,7 @@ func ForeachClampMaxScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachClampMaxScalar, "scalar")
 	call(opForeachClampMaxScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4304,7 +4304,7 @@ func ForeachClampMaxScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachClampMaxScalar_, "scalar")
 	call(opForeachClampMaxScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4323,7 +4323,7 @@ func ForeachClampMaxScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachClampMaxScalarList, "scalars")
 	call(opForeachClampMaxScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4342,7 +4342,7 @@ func ForeachClampMaxScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachClampMaxScalarList_, "scalars")
 	call(opForeachClampMaxScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4362,9 +4362,9 @@ func ForeachClampMaxScalarListOut(self []Tensor, scalars []Scalar, out []Tensor)
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachClampMaxScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachClampMaxScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachClampMaxScalarListOut, "out")
 	call(opForeachClampMaxScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4383,9 +4383,9 @@ func ForeachClampMaxScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMaxScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMaxScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachClampMaxScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachClampMaxScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachClampMaxScalarOut, "out")
 	call(opForeachClampMaxScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4404,8 +4404,8 @@ func ForeachClampMinList(self, other []Tensor) []Tensor {
 		otherLen int64
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachClampMinList, "other")
+	blk.self, blk.selfLen = words(self, opForeachClampMinList, "self")
+	blk.other, blk.otherLen = words(other, opForeachClampMinList, "other")
 	call(opForeachClampMinList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4424,8 +4424,8 @@ func ForeachClampMinList_(self, other []Tensor) {
 		other    unsafe.Pointer
 		otherLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachClampMinList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachClampMinList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachClampMinList_, "other")
 	call(opForeachClampMinList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4445,9 +4445,9 @@ func ForeachClampMinListOut(self, other, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachClampMinListOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachClampMinListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachClampMinListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachClampMinListOut, "other")
+	blk.out, blk.outLen = words(out, opForeachClampMinListOut, "out")
 	call(opForeachClampMinListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4466,7 +4466,7 @@ func ForeachClampMinScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMinScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachClampMinScalar, "scalar")
 	call(opForeachClampMinScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4484,7 +4484,7 @@ func ForeachClampMinScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMinScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachClampMinScalar_, "scalar")
 	call(opForeachClampMinScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4503,7 +4503,7 @@ func ForeachClampMinScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMinScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachClampMinScalarList, "scalars")
 	call(opForeachClampMinScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4522,7 +4522,7 @@ func ForeachClampMinScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMinScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachClampMinScalarList_, "scalars")
 	call(opForeachClampMinScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4542,9 +4542,9 @@ func ForeachClampMinScalarListOut(self []Tensor, scalars []Scalar, out []Tensor)
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMinScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachClampMinScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachClampMinScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachClampMinScalarListOut, "out")
 	call(opForeachClampMinScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4563,9 +4563,9 @@ func ForeachClampMinScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClampMinScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachClampMinScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachClampMinScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachClampMinScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachClampMinScalarOut, "out")
 	call(opForeachClampMinScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4591,7 +4591,7 @@ func ForeachClone(self []Tensor, opts ...ForeachCloneOptions) []Tensor {
 	if given(len(opts), opForeachClone) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachClone, "self")
+	blk.self, blk.selfLen = words(self, opForeachClone, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opForeachClone, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4614,9 +4614,9 @@ func ForeachCloneOut(self, out []Tensor, opts ...ForeachCloneOptions) {
 	if given(len(opts), opForeachCloneOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCloneOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachCloneOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out, blk.outLen = handles(out, opForeachCloneOut, "out")
+	blk.out, blk.outLen = words(out, opForeachCloneOut, "out")
 	call(opForeachCloneOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4644,8 +4644,8 @@ func ForeachCopy(self, src []Tensor, opts ...ForeachCopyOptions) []Tensor {
 	if given(len(opts), opForeachCopy) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCopy, "self")
-	blk.src, blk.srcLen = handles(src, opForeachCopy, "src")
+	blk.self, blk.selfLen = words(self, opForeachCopy, "self")
+	blk.src, blk.srcLen = words(src, opForeachCopy, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	call(opForeachCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4669,8 +4669,8 @@ func ForeachCopy_(self, src []Tensor, opts ...ForeachCopyOptions) {
 	if given(len(opts), opForeachCopy_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCopy_, "self")
-	blk.src, blk.srcLen = handles(src, opForeachCopy_, "src")
+	blk.self, blk.selfLen = words(self, opForeachCopy_, "self")
+	blk.src, blk.srcLen = words(src, opForeachCopy_, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	call(opForeachCopy_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4695,10 +4695,10 @@ func ForeachCopyOut(self, src, out []Tensor, opts ...ForeachCopyOptions) {
 	if given(len(opts), opForeachCopyOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCopyOut, "self")
-	blk.src, blk.srcLen = handles(src, opForeachCopyOut, "src")
+	blk.self, blk.selfLen = words(self, opForeachCopyOut, "self")
+	blk.src, blk.srcLen = words(src, opForeachCopyOut, "src")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
-	blk.out, blk.outLen = handles(out, opForeachCopyOut, "out")
+	blk.out, blk.outLen = words(out, opForeachCopyOut, "out")
 	call(opForeachCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(src))
@@ -4715,7 +4715,7 @@ func ForeachCos(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCos, "self")
+	blk.self, blk.selfLen = words(self, opForeachCos, "self")
 	call(opForeachCos, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -4730,7 +4730,7 @@ func ForeachCos_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCos_, "self")
+	blk.self, blk.selfLen = words(self, opForeachCos_, "self")
 	call(opForeachCos_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -4745,7 +4745,7 @@ func ForeachCosh(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCosh, "self")
+	blk.self, blk.selfLen = words(self, opForeachCosh, "self")
 	call(opForeachCosh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -4760,7 +4760,7 @@ func ForeachCosh_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCosh_, "self")
+	blk.self, blk.selfLen = words(self, opForeachCosh_, "self")
 	call(opForeachCosh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -4776,8 +4776,8 @@ func ForeachCoshOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCoshOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachCoshOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachCoshOut, "self")
+	blk.out, blk.outLen = words(out, opForeachCoshOut, "out")
 	call(opForeachCoshOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4794,8 +4794,8 @@ func ForeachCosOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachCosOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachCosOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachCosOut, "self")
+	blk.out, blk.outLen = words(out, opForeachCosOut, "out")
 	call(opForeachCosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4814,8 +4814,8 @@ func ForeachDivList(self, other []Tensor) []Tensor {
 		otherLen int64
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachDivList, "other")
+	blk.self, blk.selfLen = words(self, opForeachDivList, "self")
+	blk.other, blk.otherLen = words(other, opForeachDivList, "other")
 	call(opForeachDivList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4834,8 +4834,8 @@ func ForeachDivList_(self, other []Tensor) {
 		other    unsafe.Pointer
 		otherLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachDivList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachDivList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachDivList_, "other")
 	call(opForeachDivList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4855,9 +4855,9 @@ func ForeachDivListOut(self, other, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachDivListOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachDivListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachDivListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachDivListOut, "other")
+	blk.out, blk.outLen = words(out, opForeachDivListOut, "out")
 	call(opForeachDivListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -4876,7 +4876,7 @@ func ForeachDivScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachDivScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachDivScalar, "scalar")
 	call(opForeachDivScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4894,7 +4894,7 @@ func ForeachDivScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachDivScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachDivScalar_, "scalar")
 	call(opForeachDivScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4913,7 +4913,7 @@ func ForeachDivScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachDivScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachDivScalarList, "scalars")
 	call(opForeachDivScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4932,7 +4932,7 @@ func ForeachDivScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachDivScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachDivScalarList_, "scalars")
 	call(opForeachDivScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -4952,9 +4952,9 @@ func ForeachDivScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachDivScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachDivScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachDivScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachDivScalarListOut, "out")
 	call(opForeachDivScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4973,9 +4973,9 @@ func ForeachDivScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachDivScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachDivScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachDivScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachDivScalarOut, "out")
 	call(opForeachDivScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -4993,8 +4993,8 @@ func ForeachDivTensor(self []Tensor, other Tensor) []Tensor {
 		other   unsafe.Pointer
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivTensor, "self")
-	blk.other = other.handle(opForeachDivTensor, "other")
+	blk.self, blk.selfLen = words(self, opForeachDivTensor, "self")
+	blk.other = other.word(opForeachDivTensor, "other")
 	call(opForeachDivTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -5012,8 +5012,8 @@ func ForeachDivTensor_(self []Tensor, other Tensor) {
 		selfLen int64
 		other   unsafe.Pointer
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivTensor_, "self")
-	blk.other = other.handle(opForeachDivTensor_, "other")
+	blk.self, blk.selfLen = words(self, opForeachDivTensor_, "self")
+	blk.other = other.word(opForeachDivTensor_, "other")
 	call(opForeachDivTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -5032,9 +5032,9 @@ func ForeachDivTensorOut(self []Tensor, other Tensor, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachDivTensorOut, "self")
-	blk.other = other.handle(opForeachDivTensorOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachDivTensorOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachDivTensorOut, "self")
+	blk.other = other.word(opForeachDivTensorOut, "other")
+	blk.out, blk.outLen = words(out, opForeachDivTensorOut, "out")
 	call(opForeachDivTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -5051,7 +5051,7 @@ func ForeachErf(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachErf, "self")
+	blk.self, blk.selfLen = words(self, opForeachErf, "self")
 	call(opForeachErf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5066,7 +5066,7 @@ func ForeachErf_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachErf_, "self")
+	blk.self, blk.selfLen = words(self, opForeachErf_, "self")
 	call(opForeachErf_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5081,7 +5081,7 @@ func ForeachErfc(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachErfc, "self")
+	blk.self, blk.selfLen = words(self, opForeachErfc, "self")
 	call(opForeachErfc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5096,7 +5096,7 @@ func ForeachErfc_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachErfc_, "self")
+	blk.self, blk.selfLen = words(self, opForeachErfc_, "self")
 	call(opForeachErfc_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5112,8 +5112,8 @@ func ForeachErfcOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachErfcOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachErfcOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachErfcOut, "self")
+	blk.out, blk.outLen = words(out, opForeachErfcOut, "out")
 	call(opForeachErfcOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5130,8 +5130,8 @@ func ForeachErfOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachErfOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachErfOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachErfOut, "self")
+	blk.out, blk.outLen = words(out, opForeachErfOut, "out")
 	call(opForeachErfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5147,7 +5147,7 @@ func ForeachExp(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachExp, "self")
+	blk.self, blk.selfLen = words(self, opForeachExp, "self")
 	call(opForeachExp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5162,7 +5162,7 @@ func ForeachExp_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachExp_, "self")
+	blk.self, blk.selfLen = words(self, opForeachExp_, "self")
 	call(opForeachExp_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5177,7 +5177,7 @@ func ForeachExpm1(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachExpm1, "self")
+	blk.self, blk.selfLen = words(self, opForeachExpm1, "self")
 	call(opForeachExpm1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5192,7 +5192,7 @@ func ForeachExpm1_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachExpm1_, "self")
+	blk.self, blk.selfLen = words(self, opForeachExpm1_, "self")
 	call(opForeachExpm1_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5208,8 +5208,8 @@ func ForeachExpm1Out(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachExpm1Out, "self")
-	blk.out, blk.outLen = handles(out, opForeachExpm1Out, "out")
+	blk.self, blk.selfLen = words(self, opForeachExpm1Out, "self")
+	blk.out, blk.outLen = words(out, opForeachExpm1Out, "out")
 	call(opForeachExpm1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5226,8 +5226,8 @@ func ForeachExpOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachExpOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachExpOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachExpOut, "self")
+	blk.out, blk.outLen = words(out, opForeachExpOut, "out")
 	call(opForeachExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5243,7 +5243,7 @@ func ForeachFloor(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachFloor, "self")
+	blk.self, blk.selfLen = words(self, opForeachFloor, "self")
 	call(opForeachFloor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5258,7 +5258,7 @@ func ForeachFloor_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachFloor_, "self")
+	blk.self, blk.selfLen = words(self, opForeachFloor_, "self")
 	call(opForeachFloor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5274,8 +5274,8 @@ func ForeachFloorOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachFloorOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachFloorOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachFloorOut, "self")
+	blk.out, blk.outLen = words(out, opForeachFloorOut, "out")
 	call(opForeachFloorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5291,7 +5291,7 @@ func ForeachFrac(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachFrac, "self")
+	blk.self, blk.selfLen = words(self, opForeachFrac, "self")
 	call(opForeachFrac, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5306,7 +5306,7 @@ func ForeachFrac_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachFrac_, "self")
+	blk.self, blk.selfLen = words(self, opForeachFrac_, "self")
 	call(opForeachFrac_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5322,8 +5322,8 @@ func ForeachFracOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachFracOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachFracOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachFracOut, "self")
+	blk.out, blk.outLen = words(out, opForeachFracOut, "out")
 	call(opForeachFracOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5344,9 +5344,9 @@ func ForeachLerpList(self, tensors1, weights []Tensor) []Tensor {
 		weightsLen  int64
 		r0          outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpList, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpList, "tensors1")
-	blk.weights, blk.weightsLen = handles(weights, opForeachLerpList, "weights")
+	blk.self, blk.selfLen = words(self, opForeachLerpList, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpList, "tensors1")
+	blk.weights, blk.weightsLen = words(weights, opForeachLerpList, "weights")
 	call(opForeachLerpList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
@@ -5368,9 +5368,9 @@ func ForeachLerpList_(self, tensors1, weights []Tensor) {
 		weights     unsafe.Pointer
 		weightsLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpList_, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpList_, "tensors1")
-	blk.weights, blk.weightsLen = handles(weights, opForeachLerpList_, "weights")
+	blk.self, blk.selfLen = words(self, opForeachLerpList_, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpList_, "tensors1")
+	blk.weights, blk.weightsLen = words(weights, opForeachLerpList_, "weights")
 	call(opForeachLerpList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
@@ -5393,10 +5393,10 @@ func ForeachLerpListOut(self, tensors1, weights, out []Tensor) {
 		out         unsafe.Pointer
 		outLen      int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpListOut, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpListOut, "tensors1")
-	blk.weights, blk.weightsLen = handles(weights, opForeachLerpListOut, "weights")
-	blk.out, blk.outLen = handles(out, opForeachLerpListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachLerpListOut, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpListOut, "tensors1")
+	blk.weights, blk.weightsLen = words(weights, opForeachLerpListOut, "weights")
+	blk.out, blk.outLen = words(out, opForeachLerpListOut, "out")
 	call(opForeachLerpListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
@@ -5418,8 +5418,8 @@ func ForeachLerpScalar(self, tensors1 []Tensor, weight Scalar) []Tensor {
 		weight      cScalar
 		r0          outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpScalar, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpScalar, "tensors1")
+	blk.self, blk.selfLen = words(self, opForeachLerpScalar, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpScalar, "tensors1")
 	blk.weight = makeScalar(weight, opForeachLerpScalar, "weight")
 	call(opForeachLerpScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5440,8 +5440,8 @@ func ForeachLerpScalar_(self, tensors1 []Tensor, weight Scalar) {
 		tensors1Len int64
 		weight      cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpScalar_, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpScalar_, "tensors1")
+	blk.self, blk.selfLen = words(self, opForeachLerpScalar_, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpScalar_, "tensors1")
 	blk.weight = makeScalar(weight, opForeachLerpScalar_, "weight")
 	call(opForeachLerpScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5463,8 +5463,8 @@ func ForeachLerpScalarList(self, tensors1 []Tensor, weight []Scalar) []Tensor {
 		weightLen   int64
 		r0          outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpScalarList, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpScalarList, "tensors1")
+	blk.self, blk.selfLen = words(self, opForeachLerpScalarList, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpScalarList, "tensors1")
 	blk.weight, blk.weightLen = makeScalars(weight, opForeachLerpScalarList, "weight")
 	call(opForeachLerpScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5486,8 +5486,8 @@ func ForeachLerpScalarList_(self, tensors1 []Tensor, weight []Scalar) {
 		weight      unsafe.Pointer
 		weightLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpScalarList_, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpScalarList_, "tensors1")
+	blk.self, blk.selfLen = words(self, opForeachLerpScalarList_, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpScalarList_, "tensors1")
 	blk.weight, blk.weightLen = makeScalars(weight, opForeachLerpScalarList_, "weight")
 	call(opForeachLerpScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5510,10 +5510,10 @@ func ForeachLerpScalarListOut(self, tensors1 []Tensor, weight []Scalar, out []Te
 		out         unsafe.Pointer
 		outLen      int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpScalarListOut, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpScalarListOut, "tensors1")
+	blk.self, blk.selfLen = words(self, opForeachLerpScalarListOut, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpScalarListOut, "tensors1")
 	blk.weight, blk.weightLen = makeScalars(weight, opForeachLerpScalarListOut, "weight")
-	blk.out, blk.outLen = handles(out, opForeachLerpScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachLerpScalarListOut, "out")
 	call(opForeachLerpScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
@@ -5535,10 +5535,10 @@ func ForeachLerpScalarOut(self, tensors1 []Tensor, weight Scalar, out []Tensor) 
 		out         unsafe.Pointer
 		outLen      int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLerpScalarOut, "self")
-	blk.tensors1, blk.tensors1Len = handles(tensors1, opForeachLerpScalarOut, "tensors1")
+	blk.self, blk.selfLen = words(self, opForeachLerpScalarOut, "self")
+	blk.tensors1, blk.tensors1Len = words(tensors1, opForeachLerpScalarOut, "tensors1")
 	blk.weight = makeScalar(weight, opForeachLerpScalarOut, "weight")
-	blk.out, blk.outLen = handles(out, opForeachLerpScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachLerpScalarOut, "out")
 	call(opForeachLerpScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
@@ -5555,7 +5555,7 @@ func ForeachLgamma(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLgamma, "self")
+	blk.self, blk.selfLen = words(self, opForeachLgamma, "self")
 	call(opForeachLgamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5570,7 +5570,7 @@ func ForeachLgamma_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLgamma_, "self")
+	blk.self, blk.selfLen = words(self, opForeachLgamma_, "self")
 	call(opForeachLgamma_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5586,8 +5586,8 @@ func ForeachLgammaOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLgammaOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachLgammaOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachLgammaOut, "self")
+	blk.out, blk.outLen = words(out, opForeachLgammaOut, "out")
 	call(opForeachLgammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5603,7 +5603,7 @@ func ForeachLog(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog, "self")
 	call(opForeachLog, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5619,7 +5619,7 @@ func ForeachLog10(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog10, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog10, "self")
 	call(opForeachLog10, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5634,7 +5634,7 @@ func ForeachLog10_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog10_, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog10_, "self")
 	call(opForeachLog10_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5650,8 +5650,8 @@ func ForeachLog10Out(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog10Out, "self")
-	blk.out, blk.outLen = handles(out, opForeachLog10Out, "out")
+	blk.self, blk.selfLen = words(self, opForeachLog10Out, "self")
+	blk.out, blk.outLen = words(out, opForeachLog10Out, "out")
 	call(opForeachLog10Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5667,7 +5667,7 @@ func ForeachLog1p(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog1p, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog1p, "self")
 	call(opForeachLog1p, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5682,7 +5682,7 @@ func ForeachLog1p_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog1p_, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog1p_, "self")
 	call(opForeachLog1p_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5698,8 +5698,8 @@ func ForeachLog1pOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog1pOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachLog1pOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachLog1pOut, "self")
+	blk.out, blk.outLen = words(out, opForeachLog1pOut, "out")
 	call(opForeachLog1pOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5715,7 +5715,7 @@ func ForeachLog2(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog2, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog2, "self")
 	call(opForeachLog2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5730,7 +5730,7 @@ func ForeachLog2_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog2_, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog2_, "self")
 	call(opForeachLog2_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5746,8 +5746,8 @@ func ForeachLog2Out(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog2Out, "self")
-	blk.out, blk.outLen = handles(out, opForeachLog2Out, "out")
+	blk.self, blk.selfLen = words(self, opForeachLog2Out, "self")
+	blk.out, blk.outLen = words(out, opForeachLog2Out, "out")
 	call(opForeachLog2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5762,7 +5762,7 @@ func ForeachLog_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLog_, "self")
+	blk.self, blk.selfLen = words(self, opForeachLog_, "self")
 	call(opForeachLog_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -5778,8 +5778,8 @@ func ForeachLogOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachLogOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachLogOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachLogOut, "self")
+	blk.out, blk.outLen = words(out, opForeachLogOut, "out")
 	call(opForeachLogOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5795,7 +5795,7 @@ func ForeachMax(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMax, "self")
+	blk.self, blk.selfLen = words(self, opForeachMax, "self")
 	call(opForeachMax, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -5814,8 +5814,8 @@ func ForeachMaximumList(self, other []Tensor) []Tensor {
 		otherLen int64
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMaximumList, "other")
+	blk.self, blk.selfLen = words(self, opForeachMaximumList, "self")
+	blk.other, blk.otherLen = words(other, opForeachMaximumList, "other")
 	call(opForeachMaximumList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -5834,8 +5834,8 @@ func ForeachMaximumList_(self, other []Tensor) {
 		other    unsafe.Pointer
 		otherLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMaximumList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachMaximumList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachMaximumList_, "other")
 	call(opForeachMaximumList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -5855,9 +5855,9 @@ func ForeachMaximumListOut(self, other, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMaximumListOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachMaximumListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachMaximumListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachMaximumListOut, "other")
+	blk.out, blk.outLen = words(out, opForeachMaximumListOut, "out")
 	call(opForeachMaximumListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -5876,7 +5876,7 @@ func ForeachMaximumScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachMaximumScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachMaximumScalar, "scalar")
 	call(opForeachMaximumScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5894,7 +5894,7 @@ func ForeachMaximumScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachMaximumScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachMaximumScalar_, "scalar")
 	call(opForeachMaximumScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5913,7 +5913,7 @@ func ForeachMaximumScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachMaximumScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMaximumScalarList, "scalars")
 	call(opForeachMaximumScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5932,7 +5932,7 @@ func ForeachMaximumScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachMaximumScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMaximumScalarList_, "scalars")
 	call(opForeachMaximumScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -5952,9 +5952,9 @@ func ForeachMaximumScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) 
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachMaximumScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMaximumScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachMaximumScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachMaximumScalarListOut, "out")
 	call(opForeachMaximumScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5973,9 +5973,9 @@ func ForeachMaximumScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaximumScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachMaximumScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachMaximumScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachMaximumScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachMaximumScalarOut, "out")
 	call(opForeachMaximumScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -5992,8 +5992,8 @@ func ForeachMaxOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMaxOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachMaxOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachMaxOut, "self")
+	blk.out, blk.outLen = words(out, opForeachMaxOut, "out")
 	call(opForeachMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6012,8 +6012,8 @@ func ForeachMinimumList(self, other []Tensor) []Tensor {
 		otherLen int64
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMinimumList, "other")
+	blk.self, blk.selfLen = words(self, opForeachMinimumList, "self")
+	blk.other, blk.otherLen = words(other, opForeachMinimumList, "other")
 	call(opForeachMinimumList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -6032,8 +6032,8 @@ func ForeachMinimumList_(self, other []Tensor) {
 		other    unsafe.Pointer
 		otherLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMinimumList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachMinimumList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachMinimumList_, "other")
 	call(opForeachMinimumList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -6053,9 +6053,9 @@ func ForeachMinimumListOut(self, other, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMinimumListOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachMinimumListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachMinimumListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachMinimumListOut, "other")
+	blk.out, blk.outLen = words(out, opForeachMinimumListOut, "out")
 	call(opForeachMinimumListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -6074,7 +6074,7 @@ func ForeachMinimumScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachMinimumScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachMinimumScalar, "scalar")
 	call(opForeachMinimumScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6092,7 +6092,7 @@ func ForeachMinimumScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachMinimumScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachMinimumScalar_, "scalar")
 	call(opForeachMinimumScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6111,7 +6111,7 @@ func ForeachMinimumScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachMinimumScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMinimumScalarList, "scalars")
 	call(opForeachMinimumScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6130,7 +6130,7 @@ func ForeachMinimumScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachMinimumScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMinimumScalarList_, "scalars")
 	call(opForeachMinimumScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6150,9 +6150,9 @@ func ForeachMinimumScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) 
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachMinimumScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMinimumScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachMinimumScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachMinimumScalarListOut, "out")
 	call(opForeachMinimumScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6171,9 +6171,9 @@ func ForeachMinimumScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMinimumScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachMinimumScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachMinimumScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachMinimumScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachMinimumScalarOut, "out")
 	call(opForeachMinimumScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6191,8 +6191,8 @@ func ForeachMM(self, mat2 []Tensor) []Tensor {
 		mat2Len int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMM, "self")
-	blk.mat2, blk.mat2Len = handles(mat2, opForeachMM, "mat2")
+	blk.self, blk.selfLen = words(self, opForeachMM, "self")
+	blk.mat2, blk.mat2Len = words(mat2, opForeachMM, "mat2")
 	call(opForeachMM, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(mat2))
@@ -6212,8 +6212,8 @@ func ForeachMulList(self, other []Tensor) []Tensor {
 		otherLen int64
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMulList, "other")
+	blk.self, blk.selfLen = words(self, opForeachMulList, "self")
+	blk.other, blk.otherLen = words(other, opForeachMulList, "other")
 	call(opForeachMulList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -6232,8 +6232,8 @@ func ForeachMulList_(self, other []Tensor) {
 		other    unsafe.Pointer
 		otherLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMulList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachMulList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachMulList_, "other")
 	call(opForeachMulList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -6253,9 +6253,9 @@ func ForeachMulListOut(self, other, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachMulListOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachMulListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachMulListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachMulListOut, "other")
+	blk.out, blk.outLen = words(out, opForeachMulListOut, "out")
 	call(opForeachMulListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -6274,7 +6274,7 @@ func ForeachMulScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachMulScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachMulScalar, "scalar")
 	call(opForeachMulScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6292,7 +6292,7 @@ func ForeachMulScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachMulScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachMulScalar_, "scalar")
 	call(opForeachMulScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6311,7 +6311,7 @@ func ForeachMulScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachMulScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMulScalarList, "scalars")
 	call(opForeachMulScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6330,7 +6330,7 @@ func ForeachMulScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachMulScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMulScalarList_, "scalars")
 	call(opForeachMulScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6350,9 +6350,9 @@ func ForeachMulScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachMulScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachMulScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachMulScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachMulScalarListOut, "out")
 	call(opForeachMulScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6371,9 +6371,9 @@ func ForeachMulScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachMulScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachMulScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachMulScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachMulScalarOut, "out")
 	call(opForeachMulScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6391,8 +6391,8 @@ func ForeachMulTensor(self []Tensor, other Tensor) []Tensor {
 		other   unsafe.Pointer
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulTensor, "self")
-	blk.other = other.handle(opForeachMulTensor, "other")
+	blk.self, blk.selfLen = words(self, opForeachMulTensor, "self")
+	blk.other = other.word(opForeachMulTensor, "other")
 	call(opForeachMulTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -6410,8 +6410,8 @@ func ForeachMulTensor_(self []Tensor, other Tensor) {
 		selfLen int64
 		other   unsafe.Pointer
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulTensor_, "self")
-	blk.other = other.handle(opForeachMulTensor_, "other")
+	blk.self, blk.selfLen = words(self, opForeachMulTensor_, "self")
+	blk.other = other.word(opForeachMulTensor_, "other")
 	call(opForeachMulTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -6430,9 +6430,9 @@ func ForeachMulTensorOut(self []Tensor, other Tensor, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachMulTensorOut, "self")
-	blk.other = other.handle(opForeachMulTensorOut, "other")
-	blk.out, blk.outLen = handles(out, opForeachMulTensorOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachMulTensorOut, "self")
+	blk.other = other.word(opForeachMulTensorOut, "other")
+	blk.out, blk.outLen = words(out, opForeachMulTensorOut, "out")
 	call(opForeachMulTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(other.T)
@@ -6449,7 +6449,7 @@ func ForeachNeg(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachNeg, "self")
+	blk.self, blk.selfLen = words(self, opForeachNeg, "self")
 	call(opForeachNeg, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -6464,7 +6464,7 @@ func ForeachNeg_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachNeg_, "self")
+	blk.self, blk.selfLen = words(self, opForeachNeg_, "self")
 	call(opForeachNeg_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -6480,8 +6480,8 @@ func ForeachNegOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachNegOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachNegOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachNegOut, "self")
+	blk.out, blk.outLen = words(out, opForeachNegOut, "out")
 	call(opForeachNegOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6509,7 +6509,7 @@ func ForeachNormScalar(self []Tensor, opts ...ForeachNormScalarOptions) []Tensor
 	if given(len(opts), opForeachNormScalar) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachNormScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachNormScalar, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
@@ -6538,13 +6538,13 @@ func ForeachNormScalarOut(self, out []Tensor, opts ...ForeachNormScalarOptions) 
 	if given(len(opts), opForeachNormScalarOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachNormScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachNormScalarOut, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
 	blk.ord = makeScalar(opt.Ord, opForeachNormScalarOut, "ord")
 	blk.dtype = int64(opt.DType)
-	blk.out, blk.outLen = handles(out, opForeachNormScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachNormScalarOut, "out")
 	call(opForeachNormScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6563,8 +6563,8 @@ func ForeachPowList(self, exponent []Tensor) []Tensor {
 		exponentLen int64
 		r0          outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowList, "self")
-	blk.exponent, blk.exponentLen = handles(exponent, opForeachPowList, "exponent")
+	blk.self, blk.selfLen = words(self, opForeachPowList, "self")
+	blk.exponent, blk.exponentLen = words(exponent, opForeachPowList, "exponent")
 	call(opForeachPowList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(exponent))
@@ -6583,8 +6583,8 @@ func ForeachPowList_(self, exponent []Tensor) {
 		exponent    unsafe.Pointer
 		exponentLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowList_, "self")
-	blk.exponent, blk.exponentLen = handles(exponent, opForeachPowList_, "exponent")
+	blk.self, blk.selfLen = words(self, opForeachPowList_, "self")
+	blk.exponent, blk.exponentLen = words(exponent, opForeachPowList_, "exponent")
 	call(opForeachPowList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(exponent))
@@ -6604,9 +6604,9 @@ func ForeachPowListOut(self, exponent, out []Tensor) {
 		out         unsafe.Pointer
 		outLen      int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowListOut, "self")
-	blk.exponent, blk.exponentLen = handles(exponent, opForeachPowListOut, "exponent")
-	blk.out, blk.outLen = handles(out, opForeachPowListOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachPowListOut, "self")
+	blk.exponent, blk.exponentLen = words(exponent, opForeachPowListOut, "exponent")
+	blk.out, blk.outLen = words(out, opForeachPowListOut, "out")
 	call(opForeachPowListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(exponent))
@@ -6625,7 +6625,7 @@ func ForeachPowScalar(self []Tensor, exponent Scalar) []Tensor {
 		exponent cScalar
 		r0       outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowScalar, "self")
 	blk.exponent = makeScalar(exponent, opForeachPowScalar, "exponent")
 	call(opForeachPowScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6643,7 +6643,7 @@ func ForeachPowScalar_(self []Tensor, exponent Scalar) {
 		selfLen  int64
 		exponent cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowScalar_, "self")
 	blk.exponent = makeScalar(exponent, opForeachPowScalar_, "exponent")
 	call(opForeachPowScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6662,7 +6662,7 @@ func ForeachPowScalarAndTensor(self Scalar, exponent []Tensor) []Tensor {
 		r0          outTensors
 	}
 	blk.self = makeScalar(self, opForeachPowScalarAndTensor, "self")
-	blk.exponent, blk.exponentLen = handles(exponent, opForeachPowScalarAndTensor, "exponent")
+	blk.exponent, blk.exponentLen = words(exponent, opForeachPowScalarAndTensor, "exponent")
 	call(opForeachPowScalarAndTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(exponent))
 	return newTensors(&blk.r0, blk.scope)
@@ -6681,7 +6681,7 @@ func ForeachPowScalarList(self []Tensor, exponent []Scalar) []Tensor {
 		exponentLen int64
 		r0          outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowScalarList, "self")
 	blk.exponent, blk.exponentLen = makeScalars(exponent, opForeachPowScalarList, "exponent")
 	call(opForeachPowScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6700,7 +6700,7 @@ func ForeachPowScalarList_(self []Tensor, exponent []Scalar) {
 		exponent    unsafe.Pointer
 		exponentLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowScalarList_, "self")
 	blk.exponent, blk.exponentLen = makeScalars(exponent, opForeachPowScalarList_, "exponent")
 	call(opForeachPowScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -6720,9 +6720,9 @@ func ForeachPowScalarListOut(self []Tensor, exponent []Scalar, out []Tensor) {
 		out         unsafe.Pointer
 		outLen      int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowScalarListOut, "self")
 	blk.exponent, blk.exponentLen = makeScalars(exponent, opForeachPowScalarListOut, "exponent")
-	blk.out, blk.outLen = handles(out, opForeachPowScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachPowScalarListOut, "out")
 	call(opForeachPowScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6741,9 +6741,9 @@ func ForeachPowScalarOut(self []Tensor, exponent Scalar, out []Tensor) {
 		out      unsafe.Pointer
 		outLen   int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowScalarOut, "self")
 	blk.exponent = makeScalar(exponent, opForeachPowScalarOut, "exponent")
-	blk.out, blk.outLen = handles(out, opForeachPowScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachPowScalarOut, "out")
 	call(opForeachPowScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6772,7 +6772,7 @@ func ForeachPowSumScalar(self []Tensor, opts ...ForeachPowSumScalarOptions) []Te
 	if given(len(opts), opForeachPowSumScalar) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowSumScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowSumScalar, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
@@ -6801,13 +6801,13 @@ func ForeachPowSumScalarOut(self, out []Tensor, opts ...ForeachPowSumScalarOptio
 	if given(len(opts), opForeachPowSumScalarOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachPowSumScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachPowSumScalarOut, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
 	blk.ord = makeScalar(opt.Ord, opForeachPowSumScalarOut, "ord")
 	blk.dtype = int64(opt.DType)
-	blk.out, blk.outLen = handles(out, opForeachPowSumScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachPowSumScalarOut, "out")
 	call(opForeachPowSumScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6823,7 +6823,7 @@ func ForeachReciprocal(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachReciprocal, "self")
+	blk.self, blk.selfLen = words(self, opForeachReciprocal, "self")
 	call(opForeachReciprocal, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -6838,7 +6838,7 @@ func ForeachReciprocal_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachReciprocal_, "self")
+	blk.self, blk.selfLen = words(self, opForeachReciprocal_, "self")
 	call(opForeachReciprocal_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -6854,8 +6854,8 @@ func ForeachReciprocalOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachReciprocalOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachReciprocalOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachReciprocalOut, "self")
+	blk.out, blk.outLen = words(out, opForeachReciprocalOut, "out")
 	call(opForeachReciprocalOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6871,7 +6871,7 @@ func ForeachRound(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachRound, "self")
+	blk.self, blk.selfLen = words(self, opForeachRound, "self")
 	call(opForeachRound, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -6886,7 +6886,7 @@ func ForeachRound_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachRound_, "self")
+	blk.self, blk.selfLen = words(self, opForeachRound_, "self")
 	call(opForeachRound_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -6902,8 +6902,8 @@ func ForeachRoundOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachRoundOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachRoundOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachRoundOut, "self")
+	blk.out, blk.outLen = words(out, opForeachRoundOut, "out")
 	call(opForeachRoundOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6919,7 +6919,7 @@ func ForeachRsqrt(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachRsqrt, "self")
+	blk.self, blk.selfLen = words(self, opForeachRsqrt, "self")
 	call(opForeachRsqrt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -6934,7 +6934,7 @@ func ForeachRsqrt_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachRsqrt_, "self")
+	blk.self, blk.selfLen = words(self, opForeachRsqrt_, "self")
 	call(opForeachRsqrt_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -6950,8 +6950,8 @@ func ForeachRsqrtOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachRsqrtOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachRsqrtOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachRsqrtOut, "self")
+	blk.out, blk.outLen = words(out, opForeachRsqrtOut, "out")
 	call(opForeachRsqrtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -6967,7 +6967,7 @@ func ForeachSigmoid(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSigmoid, "self")
+	blk.self, blk.selfLen = words(self, opForeachSigmoid, "self")
 	call(opForeachSigmoid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -6982,7 +6982,7 @@ func ForeachSigmoid_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSigmoid_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSigmoid_, "self")
 	call(opForeachSigmoid_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -6998,8 +6998,8 @@ func ForeachSigmoidOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSigmoidOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachSigmoidOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachSigmoidOut, "self")
+	blk.out, blk.outLen = words(out, opForeachSigmoidOut, "out")
 	call(opForeachSigmoidOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7015,7 +7015,7 @@ func ForeachSign(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSign, "self")
+	blk.self, blk.selfLen = words(self, opForeachSign, "self")
 	call(opForeachSign, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7030,7 +7030,7 @@ func ForeachSign_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSign_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSign_, "self")
 	call(opForeachSign_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7046,8 +7046,8 @@ func ForeachSignOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSignOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachSignOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachSignOut, "self")
+	blk.out, blk.outLen = words(out, opForeachSignOut, "out")
 	call(opForeachSignOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7063,7 +7063,7 @@ func ForeachSin(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSin, "self")
+	blk.self, blk.selfLen = words(self, opForeachSin, "self")
 	call(opForeachSin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7078,7 +7078,7 @@ func ForeachSin_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSin_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSin_, "self")
 	call(opForeachSin_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7093,7 +7093,7 @@ func ForeachSinh(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSinh, "self")
+	blk.self, blk.selfLen = words(self, opForeachSinh, "self")
 	call(opForeachSinh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7108,7 +7108,7 @@ func ForeachSinh_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSinh_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSinh_, "self")
 	call(opForeachSinh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7124,8 +7124,8 @@ func ForeachSinhOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSinhOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachSinhOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachSinhOut, "self")
+	blk.out, blk.outLen = words(out, opForeachSinhOut, "out")
 	call(opForeachSinhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7142,8 +7142,8 @@ func ForeachSinOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSinOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachSinOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachSinOut, "self")
+	blk.out, blk.outLen = words(out, opForeachSinOut, "out")
 	call(opForeachSinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7159,7 +7159,7 @@ func ForeachSqrt(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSqrt, "self")
+	blk.self, blk.selfLen = words(self, opForeachSqrt, "self")
 	call(opForeachSqrt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7174,7 +7174,7 @@ func ForeachSqrt_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSqrt_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSqrt_, "self")
 	call(opForeachSqrt_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7190,8 +7190,8 @@ func ForeachSqrtOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSqrtOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachSqrtOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachSqrtOut, "self")
+	blk.out, blk.outLen = words(out, opForeachSqrtOut, "out")
 	call(opForeachSqrtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7220,8 +7220,8 @@ func ForeachSubList(self, other []Tensor, opts ...ForeachSubListOptions) []Tenso
 	if given(len(opts), opForeachSubList) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubList, "self")
-	blk.other, blk.otherLen = handles(other, opForeachSubList, "other")
+	blk.self, blk.selfLen = words(self, opForeachSubList, "self")
+	blk.other, blk.otherLen = words(other, opForeachSubList, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -7249,8 +7249,8 @@ func ForeachSubList_(self, other []Tensor, opts ...ForeachSubListOptions) {
 	if given(len(opts), opForeachSubList_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubList_, "self")
-	blk.other, blk.otherLen = handles(other, opForeachSubList_, "other")
+	blk.self, blk.selfLen = words(self, opForeachSubList_, "self")
+	blk.other, blk.otherLen = words(other, opForeachSubList_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -7279,13 +7279,13 @@ func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOptions)
 	if given(len(opts), opForeachSubListOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubListOut, "self")
-	blk.other, blk.otherLen = handles(other, opForeachSubListOut, "other")
+	blk.self, blk.selfLen = words(self, opForeachSubListOut, "self")
+	blk.other, blk.otherLen = words(other, opForeachSubListOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opForeachSubListOut, "alpha")
-	blk.out, blk.outLen = handles(out, opForeachSubListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachSubListOut, "out")
 	call(opForeachSubListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(other))
@@ -7304,7 +7304,7 @@ func ForeachSubScalar(self []Tensor, scalar Scalar) []Tensor {
 		scalar  cScalar
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubScalar, "self")
+	blk.self, blk.selfLen = words(self, opForeachSubScalar, "self")
 	blk.scalar = makeScalar(scalar, opForeachSubScalar, "scalar")
 	call(opForeachSubScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -7322,7 +7322,7 @@ func ForeachSubScalar_(self []Tensor, scalar Scalar) {
 		selfLen int64
 		scalar  cScalar
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubScalar_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSubScalar_, "self")
 	blk.scalar = makeScalar(scalar, opForeachSubScalar_, "scalar")
 	call(opForeachSubScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -7341,7 +7341,7 @@ func ForeachSubScalarList(self []Tensor, scalars []Scalar) []Tensor {
 		scalarsLen int64
 		r0         outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubScalarList, "self")
+	blk.self, blk.selfLen = words(self, opForeachSubScalarList, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachSubScalarList, "scalars")
 	call(opForeachSubScalarList, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -7360,7 +7360,7 @@ func ForeachSubScalarList_(self []Tensor, scalars []Scalar) {
 		scalars    unsafe.Pointer
 		scalarsLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubScalarList_, "self")
+	blk.self, blk.selfLen = words(self, opForeachSubScalarList_, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachSubScalarList_, "scalars")
 	call(opForeachSubScalarList_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
@@ -7380,9 +7380,9 @@ func ForeachSubScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubScalarListOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachSubScalarListOut, "self")
 	blk.scalars, blk.scalarsLen = makeScalars(scalars, opForeachSubScalarListOut, "scalars")
-	blk.out, blk.outLen = handles(out, opForeachSubScalarListOut, "out")
+	blk.out, blk.outLen = words(out, opForeachSubScalarListOut, "out")
 	call(opForeachSubScalarListOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7401,9 +7401,9 @@ func ForeachSubScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachSubScalarOut, "self")
+	blk.self, blk.selfLen = words(self, opForeachSubScalarOut, "self")
 	blk.scalar = makeScalar(scalar, opForeachSubScalarOut, "scalar")
-	blk.out, blk.outLen = handles(out, opForeachSubScalarOut, "out")
+	blk.out, blk.outLen = words(out, opForeachSubScalarOut, "out")
 	call(opForeachSubScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7419,7 +7419,7 @@ func ForeachTan(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTan, "self")
+	blk.self, blk.selfLen = words(self, opForeachTan, "self")
 	call(opForeachTan, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7434,7 +7434,7 @@ func ForeachTan_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTan_, "self")
+	blk.self, blk.selfLen = words(self, opForeachTan_, "self")
 	call(opForeachTan_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7449,7 +7449,7 @@ func ForeachTanh(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTanh, "self")
+	blk.self, blk.selfLen = words(self, opForeachTanh, "self")
 	call(opForeachTanh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7464,7 +7464,7 @@ func ForeachTanh_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTanh_, "self")
+	blk.self, blk.selfLen = words(self, opForeachTanh_, "self")
 	call(opForeachTanh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7480,8 +7480,8 @@ func ForeachTanhOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTanhOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachTanhOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachTanhOut, "self")
+	blk.out, blk.outLen = words(out, opForeachTanhOut, "out")
 	call(opForeachTanhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7498,8 +7498,8 @@ func ForeachTanOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTanOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachTanOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachTanOut, "self")
+	blk.out, blk.outLen = words(out, opForeachTanOut, "out")
 	call(opForeachTanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7515,7 +7515,7 @@ func ForeachTrunc(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTrunc, "self")
+	blk.self, blk.selfLen = words(self, opForeachTrunc, "self")
 	call(opForeachTrunc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7530,7 +7530,7 @@ func ForeachTrunc_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTrunc_, "self")
+	blk.self, blk.selfLen = words(self, opForeachTrunc_, "self")
 	call(opForeachTrunc_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7546,8 +7546,8 @@ func ForeachTruncOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachTruncOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachTruncOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachTruncOut, "self")
+	blk.out, blk.outLen = words(out, opForeachTruncOut, "out")
 	call(opForeachTruncOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7563,7 +7563,7 @@ func ForeachZero(self []Tensor) []Tensor {
 		selfLen int64
 		r0      outTensors
 	}
-	blk.self, blk.selfLen = handles(self, opForeachZero, "self")
+	blk.self, blk.selfLen = words(self, opForeachZero, "self")
 	call(opForeachZero, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	return newTensors(&blk.r0, blk.scope)
@@ -7578,7 +7578,7 @@ func ForeachZero_(self []Tensor) {
 		self    unsafe.Pointer
 		selfLen int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachZero_, "self")
+	blk.self, blk.selfLen = words(self, opForeachZero_, "self")
 	call(opForeachZero_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
@@ -7594,8 +7594,8 @@ func ForeachZeroOut(self, out []Tensor) {
 		out     unsafe.Pointer
 		outLen  int64
 	}
-	blk.self, blk.selfLen = handles(self, opForeachZeroOut, "self")
-	blk.out, blk.outLen = handles(out, opForeachZeroOut, "out")
+	blk.self, blk.selfLen = words(self, opForeachZeroOut, "self")
+	blk.out, blk.outLen = words(out, opForeachZeroOut, "out")
 	call(opForeachZeroOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -7612,7 +7612,7 @@ func Frac(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opFrac, "self")
+	blk.self = self.word(opFrac, "self")
 	call(opFrac, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7635,7 +7635,7 @@ func Frac_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opFrac_, "self")
+	blk.self = self.word(opFrac_, "self")
 	call(opFrac_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -7659,8 +7659,8 @@ func FracOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opFracOut, "self")
-	blk.out = out.handle(opFracOut, "out")
+	blk.self = self.word(opFracOut, "self")
+	blk.out = out.word(opFracOut, "out")
 	call(opFracOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7685,10 +7685,10 @@ func FractionalMaxPool2d(self Tensor, kernelSize, outputSize []int64, randomSamp
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.self = self.handle(opFractionalMaxPool2d, "self")
+	blk.self = self.word(opFractionalMaxPool2d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.randomSamples = randomSamples.handle(opFractionalMaxPool2d, "random_samples")
+	blk.randomSamples = randomSamples.word(opFractionalMaxPool2d, "random_samples")
 	call(opFractionalMaxPool2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(randomSamples.T)
@@ -7711,11 +7711,11 @@ func FractionalMaxPool2dBackward(gradOutput, self Tensor, kernelSize, outputSize
 		indices       unsafe.Pointer
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opFractionalMaxPool2dBackward, "grad_output")
-	blk.self = self.handle(opFractionalMaxPool2dBackward, "self")
+	blk.gradOutput = gradOutput.word(opFractionalMaxPool2dBackward, "grad_output")
+	blk.self = self.word(opFractionalMaxPool2dBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.indices = indices.handle(opFractionalMaxPool2dBackward, "indices")
+	blk.indices = indices.word(opFractionalMaxPool2dBackward, "indices")
 	call(opFractionalMaxPool2dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -7741,12 +7741,12 @@ func FractionalMaxPool2dBackwardGradInput(gradOutput, self Tensor, kernelSize, o
 		indices       unsafe.Pointer
 		gradInput     unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opFractionalMaxPool2dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opFractionalMaxPool2dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opFractionalMaxPool2dBackwardGradInput, "grad_output")
+	blk.self = self.word(opFractionalMaxPool2dBackwardGradInput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.indices = indices.handle(opFractionalMaxPool2dBackwardGradInput, "indices")
-	blk.gradInput = gradInput.handle(opFractionalMaxPool2dBackwardGradInput, "grad_input")
+	blk.indices = indices.word(opFractionalMaxPool2dBackwardGradInput, "indices")
+	blk.gradInput = gradInput.word(opFractionalMaxPool2dBackwardGradInput, "grad_input")
 	call(opFractionalMaxPool2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -7775,12 +7775,12 @@ func FractionalMaxPool2dOutput(self Tensor, kernelSize, outputSize []int64, rand
 		output        unsafe.Pointer
 		indices       unsafe.Pointer
 	}
-	blk.self = self.handle(opFractionalMaxPool2dOutput, "self")
+	blk.self = self.word(opFractionalMaxPool2dOutput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.randomSamples = randomSamples.handle(opFractionalMaxPool2dOutput, "random_samples")
-	blk.output = output.handle(opFractionalMaxPool2dOutput, "output")
-	blk.indices = indices.handle(opFractionalMaxPool2dOutput, "indices")
+	blk.randomSamples = randomSamples.word(opFractionalMaxPool2dOutput, "random_samples")
+	blk.output = output.word(opFractionalMaxPool2dOutput, "output")
+	blk.indices = indices.word(opFractionalMaxPool2dOutput, "indices")
 	call(opFractionalMaxPool2dOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(randomSamples.T)
@@ -7807,10 +7807,10 @@ func FractionalMaxPool3d(self Tensor, kernelSize, outputSize []int64, randomSamp
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.self = self.handle(opFractionalMaxPool3d, "self")
+	blk.self = self.word(opFractionalMaxPool3d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.randomSamples = randomSamples.handle(opFractionalMaxPool3d, "random_samples")
+	blk.randomSamples = randomSamples.word(opFractionalMaxPool3d, "random_samples")
 	call(opFractionalMaxPool3d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(randomSamples.T)
@@ -7833,11 +7833,11 @@ func FractionalMaxPool3dBackward(gradOutput, self Tensor, kernelSize, outputSize
 		indices       unsafe.Pointer
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opFractionalMaxPool3dBackward, "grad_output")
-	blk.self = self.handle(opFractionalMaxPool3dBackward, "self")
+	blk.gradOutput = gradOutput.word(opFractionalMaxPool3dBackward, "grad_output")
+	blk.self = self.word(opFractionalMaxPool3dBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.indices = indices.handle(opFractionalMaxPool3dBackward, "indices")
+	blk.indices = indices.word(opFractionalMaxPool3dBackward, "indices")
 	call(opFractionalMaxPool3dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -7863,12 +7863,12 @@ func FractionalMaxPool3dBackwardGradInput(gradOutput, self Tensor, kernelSize, o
 		indices       unsafe.Pointer
 		gradInput     unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opFractionalMaxPool3dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opFractionalMaxPool3dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opFractionalMaxPool3dBackwardGradInput, "grad_output")
+	blk.self = self.word(opFractionalMaxPool3dBackwardGradInput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.indices = indices.handle(opFractionalMaxPool3dBackwardGradInput, "indices")
-	blk.gradInput = gradInput.handle(opFractionalMaxPool3dBackwardGradInput, "grad_input")
+	blk.indices = indices.word(opFractionalMaxPool3dBackwardGradInput, "indices")
+	blk.gradInput = gradInput.word(opFractionalMaxPool3dBackwardGradInput, "grad_input")
 	call(opFractionalMaxPool3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -7897,12 +7897,12 @@ func FractionalMaxPool3dOutput(self Tensor, kernelSize, outputSize []int64, rand
 		output        unsafe.Pointer
 		indices       unsafe.Pointer
 	}
-	blk.self = self.handle(opFractionalMaxPool3dOutput, "self")
+	blk.self = self.word(opFractionalMaxPool3dOutput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.randomSamples = randomSamples.handle(opFractionalMaxPool3dOutput, "random_samples")
-	blk.output = output.handle(opFractionalMaxPool3dOutput, "output")
-	blk.indices = indices.handle(opFractionalMaxPool3dOutput, "indices")
+	blk.randomSamples = randomSamples.word(opFractionalMaxPool3dOutput, "random_samples")
+	blk.output = output.word(opFractionalMaxPool3dOutput, "output")
+	blk.indices = indices.word(opFractionalMaxPool3dOutput, "indices")
 	call(opFractionalMaxPool3dOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(randomSamples.T)
@@ -7924,7 +7924,7 @@ func Frexp(self Tensor) (mantissa Tensor, exponent Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opFrexp, "self")
+	blk.self = self.word(opFrexp, "self")
 	call(opFrexp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -7950,9 +7950,9 @@ func FrexpOut(self, mantissa, exponent Tensor) (Tensor, Tensor) {
 		mantissa unsafe.Pointer
 		exponent unsafe.Pointer
 	}
-	blk.self = self.handle(opFrexpOut, "self")
-	blk.mantissa = mantissa.handle(opFrexpOut, "mantissa")
-	blk.exponent = exponent.handle(opFrexpOut, "exponent")
+	blk.self = self.word(opFrexpOut, "self")
+	blk.mantissa = mantissa.word(opFrexpOut, "mantissa")
+	blk.exponent = exponent.word(opFrexpOut, "exponent")
 	call(opFrexpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mantissa.T)
@@ -7982,7 +7982,7 @@ func FrobeniusNorm(self Tensor, dim []int64, opts ...FrobeniusNormOptions) Tenso
 	if given(len(opts), opFrobeniusNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFrobeniusNorm, "self")
+	blk.self = self.word(opFrobeniusNorm, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opFrobeniusNorm, unsafe.Pointer(&blk))
@@ -8009,10 +8009,10 @@ func FrobeniusNormOut(self Tensor, dim []int64, out Tensor, opts ...FrobeniusNor
 	if given(len(opts), opFrobeniusNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFrobeniusNormOut, "self")
+	blk.self = self.word(opFrobeniusNormOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opFrobeniusNormOut, "out")
+	blk.out = out.word(opFrobeniusNormOut, "out")
 	call(opFrobeniusNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8094,7 +8094,7 @@ func FromFileOut(filename string, out Tensor, opts ...FromFileOutOptions) Tensor
 	blk.filename = cString(filename, opFromFileOut, "filename")
 	blk.shared = unsafe.Pointer(opt.Shared)
 	blk.size = unsafe.Pointer(opt.Size)
-	blk.out = out.handle(opFromFileOut, "out")
+	blk.out = out.word(opFromFileOut, "out")
 	call(opFromFileOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -8167,7 +8167,7 @@ func FullLike(self Tensor, fillValue Scalar, opts ...FullLikeOptions) Tensor {
 	if given(len(opts), opFullLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFullLike, "self")
+	blk.self = self.word(opFullLike, "self")
 	blk.fillValue = makeScalar(fillValue, opFullLike, "fill_value")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -8205,10 +8205,10 @@ func FullLikeOut(self Tensor, fillValue Scalar, out Tensor, opts ...FullLikeOutO
 	if given(len(opts), opFullLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFullLikeOut, "self")
+	blk.self = self.word(opFullLikeOut, "self")
 	blk.fillValue = makeScalar(fillValue, opFullLikeOut, "fill_value")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opFullLikeOut, "out")
+	blk.out = out.word(opFullLikeOut, "out")
 	call(opFullLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8233,7 +8233,7 @@ func FullOut(size []int64, fillValue Scalar, out Tensor) Tensor {
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.fillValue = makeScalar(fillValue, opFullOut, "fill_value")
-	blk.out = out.handle(opFullOut, "out")
+	blk.out = out.word(opFullOut, "out")
 	call(opFullOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -8276,17 +8276,17 @@ func FusedAdagrad(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, weig
 	if given(len(opts), opFusedAdagrad) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdagrad, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdagrad, "grads")
-	blk.stateSums, blk.stateSumsLen = handles(stateSums, opFusedAdagrad, "state_sums")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdagrad, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdagrad, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdagrad, "grads")
+	blk.stateSums, blk.stateSumsLen = words(stateSums, opFusedAdagrad, "state_sums")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdagrad, "state_steps")
 	blk.lr = lr
 	blk.lrDecay = lrDecay
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdagrad, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdagrad, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdagrad, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8324,17 +8324,17 @@ func FusedAdagrad_(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, wei
 	if given(len(opts), opFusedAdagrad_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdagrad_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdagrad_, "grads")
-	blk.stateSums, blk.stateSumsLen = handles(stateSums, opFusedAdagrad_, "state_sums")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdagrad_, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdagrad_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdagrad_, "grads")
+	blk.stateSums, blk.stateSumsLen = words(stateSums, opFusedAdagrad_, "state_sums")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdagrad_, "state_steps")
 	blk.lr = lr
 	blk.lrDecay = lrDecay
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdagrad_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdagrad_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdagrad_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8373,18 +8373,18 @@ func FusedAdagradOut(self, grads, stateSums, stateSteps []Tensor, lr, lrDecay, w
 	if given(len(opts), opFusedAdagradOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdagradOut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdagradOut, "grads")
-	blk.stateSums, blk.stateSumsLen = handles(stateSums, opFusedAdagradOut, "state_sums")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdagradOut, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdagradOut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdagradOut, "grads")
+	blk.stateSums, blk.stateSumsLen = words(stateSums, opFusedAdagradOut, "state_sums")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdagradOut, "state_steps")
 	blk.lr = lr
 	blk.lrDecay = lrDecay
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdagradOut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdagradOut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdagradOut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedAdagradOut, "out")
 	call(opFusedAdagradOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8431,17 +8431,17 @@ func FusedAdagradTensorLR(self, grads, stateSums, stateSteps []Tensor, lr Tensor
 	if given(len(opts), opFusedAdagradTensorLR) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdagradTensorLR, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdagradTensorLR, "grads")
-	blk.stateSums, blk.stateSumsLen = handles(stateSums, opFusedAdagradTensorLR, "state_sums")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdagradTensorLR, "state_steps")
-	blk.lr = lr.handle(opFusedAdagradTensorLR, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdagradTensorLR, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdagradTensorLR, "grads")
+	blk.stateSums, blk.stateSumsLen = words(stateSums, opFusedAdagradTensorLR, "state_sums")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdagradTensorLR, "state_steps")
+	blk.lr = lr.word(opFusedAdagradTensorLR, "lr")
 	blk.lrDecay = lrDecay
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdagradTensorLR, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdagradTensorLR, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdagradTensorLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8480,17 +8480,17 @@ func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tenso
 	if given(len(opts), opFusedAdagradTensorLR_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdagradTensorLR_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdagradTensorLR_, "grads")
-	blk.stateSums, blk.stateSumsLen = handles(stateSums, opFusedAdagradTensorLR_, "state_sums")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdagradTensorLR_, "state_steps")
-	blk.lr = lr.handle(opFusedAdagradTensorLR_, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdagradTensorLR_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdagradTensorLR_, "grads")
+	blk.stateSums, blk.stateSumsLen = words(stateSums, opFusedAdagradTensorLR_, "state_sums")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdagradTensorLR_, "state_steps")
+	blk.lr = lr.word(opFusedAdagradTensorLR_, "lr")
 	blk.lrDecay = lrDecay
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdagradTensorLR_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdagradTensorLR_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdagradTensorLR_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8530,18 +8530,18 @@ func FusedAdagradTensorLROut(self, grads, stateSums, stateSteps []Tensor, lr Ten
 	if given(len(opts), opFusedAdagradTensorLROut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdagradTensorLROut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdagradTensorLROut, "grads")
-	blk.stateSums, blk.stateSumsLen = handles(stateSums, opFusedAdagradTensorLROut, "state_sums")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdagradTensorLROut, "state_steps")
-	blk.lr = lr.handle(opFusedAdagradTensorLROut, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdagradTensorLROut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdagradTensorLROut, "grads")
+	blk.stateSums, blk.stateSumsLen = words(stateSums, opFusedAdagradTensorLROut, "state_sums")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdagradTensorLROut, "state_steps")
+	blk.lr = lr.word(opFusedAdagradTensorLROut, "lr")
 	blk.lrDecay = lrDecay
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdagradTensorLROut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdagradTensorLROut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdagradTensorLROut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedAdagradTensorLROut, "out")
 	call(opFusedAdagradTensorLROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8597,12 +8597,12 @@ func FusedAdam(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tenso
 	if given(len(opts), opFusedAdam) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdam, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdam, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdam, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdam, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdam, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdam, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdam, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdam, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdam, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdam, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdam, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdam, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -8610,8 +8610,8 @@ func FusedAdam(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tenso
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdam, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdam, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdam, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8657,12 +8657,12 @@ func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	if given(len(opts), opFusedAdam_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdam_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdam_, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdam_, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdam_, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdam_, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdam_, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdam_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdam_, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdam_, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdam_, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdam_, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdam_, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -8670,8 +8670,8 @@ func FusedAdam_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdam_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdam_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdam_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8718,12 +8718,12 @@ func FusedAdamOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Te
 	if given(len(opts), opFusedAdamOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamOut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamOut, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamOut, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamOut, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamOut, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamOut, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdamOut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamOut, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamOut, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamOut, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamOut, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamOut, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -8731,9 +8731,9 @@ func FusedAdamOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Te
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamOut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamOut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdamOut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedAdamOut, "out")
 	call(opFusedAdamOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8790,21 +8790,21 @@ func FusedAdamTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps
 	if given(len(opts), opFusedAdamTensorLR) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamTensorLR, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamTensorLR, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamTensorLR, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamTensorLR, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamTensorLR, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamTensorLR, "state_steps")
-	blk.lr = lr.handle(opFusedAdamTensorLR, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdamTensorLR, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamTensorLR, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamTensorLR, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamTensorLR, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamTensorLR, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamTensorLR, "state_steps")
+	blk.lr = lr.word(opFusedAdamTensorLR, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamTensorLR, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamTensorLR, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdamTensorLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8851,21 +8851,21 @@ func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 	if given(len(opts), opFusedAdamTensorLR_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamTensorLR_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamTensorLR_, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamTensorLR_, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamTensorLR_, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamTensorLR_, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamTensorLR_, "state_steps")
-	blk.lr = lr.handle(opFusedAdamTensorLR_, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdamTensorLR_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamTensorLR_, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamTensorLR_, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamTensorLR_, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamTensorLR_, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamTensorLR_, "state_steps")
+	blk.lr = lr.word(opFusedAdamTensorLR_, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamTensorLR_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamTensorLR_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdamTensorLR_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8913,22 +8913,22 @@ func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSt
 	if given(len(opts), opFusedAdamTensorLROut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamTensorLROut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamTensorLROut, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamTensorLROut, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamTensorLROut, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamTensorLROut, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamTensorLROut, "state_steps")
-	blk.lr = lr.handle(opFusedAdamTensorLROut, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdamTensorLROut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamTensorLROut, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamTensorLROut, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamTensorLROut, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamTensorLROut, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamTensorLROut, "state_steps")
+	blk.lr = lr.word(opFusedAdamTensorLROut, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamTensorLROut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamTensorLROut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdamTensorLROut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedAdamTensorLROut, "out")
 	call(opFusedAdamTensorLROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -8986,12 +8986,12 @@ func FusedAdamW(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	if given(len(opts), opFusedAdamW) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamW, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamW, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamW, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamW, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamW, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamW, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdamW, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamW, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamW, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamW, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamW, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamW, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -8999,8 +8999,8 @@ func FusedAdamW(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tens
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamW, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamW, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdamW, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9046,12 +9046,12 @@ func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 	if given(len(opts), opFusedAdamW_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamW_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamW_, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamW_, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamW_, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamW_, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamW_, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdamW_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamW_, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamW_, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamW_, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamW_, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamW_, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -9059,8 +9059,8 @@ func FusedAdamW_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Ten
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamW_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamW_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdamW_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9107,12 +9107,12 @@ func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 	if given(len(opts), opFusedAdamWOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamWOut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWOut, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWOut, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWOut, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWOut, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWOut, "state_steps")
+	blk.self, blk.selfLen = words(self, opFusedAdamWOut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamWOut, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamWOut, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamWOut, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamWOut, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamWOut, "state_steps")
 	blk.lr = lr
 	blk.beta1 = beta1
 	blk.beta2 = beta2
@@ -9120,9 +9120,9 @@ func FusedAdamWOut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []T
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWOut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWOut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdamWOut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedAdamWOut, "out")
 	call(opFusedAdamWOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9179,21 +9179,21 @@ func FusedAdamWTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 	if given(len(opts), opFusedAdamWTensorLR) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLR, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWTensorLR, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWTensorLR, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWTensorLR, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWTensorLR, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWTensorLR, "state_steps")
-	blk.lr = lr.handle(opFusedAdamWTensorLR, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdamWTensorLR, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamWTensorLR, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamWTensorLR, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamWTensorLR, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamWTensorLR, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamWTensorLR, "state_steps")
+	blk.lr = lr.word(opFusedAdamWTensorLR, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWTensorLR, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWTensorLR, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdamWTensorLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9240,21 +9240,21 @@ func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 	if given(len(opts), opFusedAdamWTensorLR_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLR_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWTensorLR_, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWTensorLR_, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWTensorLR_, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWTensorLR_, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWTensorLR_, "state_steps")
-	blk.lr = lr.handle(opFusedAdamWTensorLR_, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdamWTensorLR_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamWTensorLR_, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamWTensorLR_, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamWTensorLR_, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamWTensorLR_, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamWTensorLR_, "state_steps")
+	blk.lr = lr.word(opFusedAdamWTensorLR_, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWTensorLR_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWTensorLR_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedAdamWTensorLR_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9302,22 +9302,22 @@ func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateS
 	if given(len(opts), opFusedAdamWTensorLROut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedAdamWTensorLROut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedAdamWTensorLROut, "grads")
-	blk.expAvgs, blk.expAvgsLen = handles(expAvgs, opFusedAdamWTensorLROut, "exp_avgs")
-	blk.expAvgSqs, blk.expAvgSqsLen = handles(expAvgSqs, opFusedAdamWTensorLROut, "exp_avg_sqs")
-	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = handles(maxExpAvgSqs, opFusedAdamWTensorLROut, "max_exp_avg_sqs")
-	blk.stateSteps, blk.stateStepsLen = handles(stateSteps, opFusedAdamWTensorLROut, "state_steps")
-	blk.lr = lr.handle(opFusedAdamWTensorLROut, "lr")
+	blk.self, blk.selfLen = words(self, opFusedAdamWTensorLROut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedAdamWTensorLROut, "grads")
+	blk.expAvgs, blk.expAvgsLen = words(expAvgs, opFusedAdamWTensorLROut, "exp_avgs")
+	blk.expAvgSqs, blk.expAvgSqsLen = words(expAvgSqs, opFusedAdamWTensorLROut, "exp_avg_sqs")
+	blk.maxExpAvgSqs, blk.maxExpAvgSqsLen = words(maxExpAvgSqs, opFusedAdamWTensorLROut, "max_exp_avg_sqs")
+	blk.stateSteps, blk.stateStepsLen = words(stateSteps, opFusedAdamWTensorLROut, "state_steps")
+	blk.lr = lr.word(opFusedAdamWTensorLROut, "lr")
 	blk.beta1 = beta1
 	blk.beta2 = beta2
 	blk.weightDecay = weightDecay
 	blk.eps = eps
 	blk.amsgrad = boolInt(amsgrad)
 	blk.maximize = boolInt(maximize)
-	blk.gradScale = opt.GradScale.optHandle(opFusedAdamWTensorLROut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedAdamWTensorLROut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedAdamWTensorLROut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedAdamWTensorLROut, "out")
 	call(opFusedAdamWTensorLROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9363,13 +9363,13 @@ func FusedMovingAvgObsFakeQuant(self, observerOn, fakeQuantOn, runningMin, runni
 	if given(len(opts), opFusedMovingAvgObsFakeQuant) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opFusedMovingAvgObsFakeQuant, "self")
-	blk.observerOn = observerOn.handle(opFusedMovingAvgObsFakeQuant, "observer_on")
-	blk.fakeQuantOn = fakeQuantOn.handle(opFusedMovingAvgObsFakeQuant, "fake_quant_on")
-	blk.runningMin = runningMin.handle(opFusedMovingAvgObsFakeQuant, "running_min")
-	blk.runningMax = runningMax.handle(opFusedMovingAvgObsFakeQuant, "running_max")
-	blk.scale = scale.handle(opFusedMovingAvgObsFakeQuant, "scale")
-	blk.zeroPoint = zeroPoint.handle(opFusedMovingAvgObsFakeQuant, "zero_point")
+	blk.self = self.word(opFusedMovingAvgObsFakeQuant, "self")
+	blk.observerOn = observerOn.word(opFusedMovingAvgObsFakeQuant, "observer_on")
+	blk.fakeQuantOn = fakeQuantOn.word(opFusedMovingAvgObsFakeQuant, "fake_quant_on")
+	blk.runningMin = runningMin.word(opFusedMovingAvgObsFakeQuant, "running_min")
+	blk.runningMax = runningMax.word(opFusedMovingAvgObsFakeQuant, "running_max")
+	blk.scale = scale.word(opFusedMovingAvgObsFakeQuant, "scale")
+	blk.zeroPoint = zeroPoint.word(opFusedMovingAvgObsFakeQuant, "zero_point")
 	blk.averagingConst = averagingConst
 	blk.quantMin = quantMin
 	blk.quantMax = quantMax
@@ -9423,9 +9423,9 @@ func FusedSGD(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 	if given(len(opts), opFusedSGD) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSGD, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSGD, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGD, "momentum_buffer_list")
+	blk.self, blk.selfLen = words(self, opFusedSGD, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedSGD, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = words(momentumBufferList, opFusedSGD, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
 	blk.lr = lr
@@ -9433,8 +9433,8 @@ func FusedSGD(self, grads, momentumBufferList []Tensor, weightDecay, momentum, l
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSGD, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSGD, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedSGD, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9471,9 +9471,9 @@ func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 	if given(len(opts), opFusedSGD_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSGD_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSGD_, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGD_, "momentum_buffer_list")
+	blk.self, blk.selfLen = words(self, opFusedSGD_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedSGD_, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = words(momentumBufferList, opFusedSGD_, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
 	blk.lr = lr
@@ -9481,8 +9481,8 @@ func FusedSGD_(self, grads, momentumBufferList []Tensor, weightDecay, momentum, 
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSGD_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSGD_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedSGD_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9520,9 +9520,9 @@ func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 	if given(len(opts), opFusedSGDOut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSGDOut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSGDOut, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDOut, "momentum_buffer_list")
+	blk.self, blk.selfLen = words(self, opFusedSGDOut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedSGDOut, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = words(momentumBufferList, opFusedSGDOut, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
 	blk.lr = lr
@@ -9530,9 +9530,9 @@ func FusedSGDOut(self, grads, momentumBufferList []Tensor, weightDecay, momentum
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSGDOut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDOut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedSGDOut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedSGDOut, "out")
 	call(opFusedSGDOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9578,18 +9578,18 @@ func FusedSGDTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, mom
 	if given(len(opts), opFusedSGDTensorLR) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLR, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSGDTensorLR, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDTensorLR, "momentum_buffer_list")
+	blk.self, blk.selfLen = words(self, opFusedSGDTensorLR, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedSGDTensorLR, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = words(momentumBufferList, opFusedSGDTensorLR, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
-	blk.lr = lr.handle(opFusedSGDTensorLR, "lr")
+	blk.lr = lr.word(opFusedSGDTensorLR, "lr")
 	blk.dampening = dampening
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSGDTensorLR, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDTensorLR, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedSGDTensorLR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9627,18 +9627,18 @@ func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 	if given(len(opts), opFusedSGDTensorLR_) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLR_, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSGDTensorLR_, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDTensorLR_, "momentum_buffer_list")
+	blk.self, blk.selfLen = words(self, opFusedSGDTensorLR_, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedSGDTensorLR_, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = words(momentumBufferList, opFusedSGDTensorLR_, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
-	blk.lr = lr.handle(opFusedSGDTensorLR_, "lr")
+	blk.lr = lr.word(opFusedSGDTensorLR_, "lr")
 	blk.dampening = dampening
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSGDTensorLR_, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDTensorLR_, "found_inf")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
 	call(opFusedSGDTensorLR_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))
@@ -9677,19 +9677,19 @@ func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, 
 	if given(len(opts), opFusedSGDTensorLROut) {
 		opt = opts[0]
 	}
-	blk.self, blk.selfLen = handles(self, opFusedSGDTensorLROut, "self")
-	blk.grads, blk.gradsLen = handles(grads, opFusedSGDTensorLROut, "grads")
-	blk.momentumBufferList, blk.momentumBufferListLen = handles(momentumBufferList, opFusedSGDTensorLROut, "momentum_buffer_list")
+	blk.self, blk.selfLen = words(self, opFusedSGDTensorLROut, "self")
+	blk.grads, blk.gradsLen = words(grads, opFusedSGDTensorLROut, "grads")
+	blk.momentumBufferList, blk.momentumBufferListLen = words(momentumBufferList, opFusedSGDTensorLROut, "momentum_buffer_list")
 	blk.weightDecay = weightDecay
 	blk.momentum = momentum
-	blk.lr = lr.handle(opFusedSGDTensorLROut, "lr")
+	blk.lr = lr.word(opFusedSGDTensorLROut, "lr")
 	blk.dampening = dampening
 	blk.nesterov = boolInt(nesterov)
 	blk.maximize = boolInt(maximize)
 	blk.isFirstStep = boolInt(isFirstStep)
-	blk.gradScale = opt.GradScale.optHandle(opFusedSGDTensorLROut, "grad_scale")
-	blk.foundInf = opt.FoundInf.optHandle(opFusedSGDTensorLROut, "found_inf")
-	blk.out, blk.outLen = handles(out, opFusedSGDTensorLROut, "out")
+	blk.gradScale = unsafe.Pointer(opt.GradScale.T)
+	blk.foundInf = unsafe.Pointer(opt.FoundInf.T)
+	blk.out, blk.outLen = words(out, opFusedSGDTensorLROut, "out")
 	call(opFusedSGDTensorLROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(self))
 	runtime.KeepAlive(unsafe.SliceData(grads))

@@ -31,9 +31,9 @@ func Gather(self Tensor, dim int64, index Tensor, opts ...GatherOptions) Tensor 
 	if given(len(opts), opGather) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGather, "self")
+	blk.self = self.word(opGather, "self")
 	blk.dim = dim
-	blk.index = index.handle(opGather, "index")
+	blk.index = index.word(opGather, "index")
 	blk.sparseGrad = boolInt(opt.SparseGrad)
 	call(opGather, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -60,10 +60,10 @@ func GatherBackward(grad, self Tensor, dim int64, index Tensor, sparseGrad bool)
 		sparseGrad int64
 		r0         outTensor
 	}
-	blk.grad = grad.handle(opGatherBackward, "grad")
-	blk.self = self.handle(opGatherBackward, "self")
+	blk.grad = grad.word(opGatherBackward, "grad")
+	blk.self = self.word(opGatherBackward, "self")
 	blk.dim = dim
-	blk.index = index.handle(opGatherBackward, "index")
+	blk.index = index.word(opGatherBackward, "index")
 	blk.sparseGrad = boolInt(sparseGrad)
 	call(opGatherBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
@@ -93,11 +93,11 @@ func GatherOut(self Tensor, dim int64, index, out Tensor, opts ...GatherOptions)
 	if given(len(opts), opGatherOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGatherOut, "self")
+	blk.self = self.word(opGatherOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opGatherOut, "index")
+	blk.index = index.word(opGatherOut, "index")
 	blk.sparseGrad = boolInt(opt.SparseGrad)
-	blk.out = out.handle(opGatherOut, "out")
+	blk.out = out.word(opGatherOut, "out")
 	call(opGatherOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -118,8 +118,8 @@ func GCD(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opGCD, "self")
-	blk.other = other.handle(opGCD, "other")
+	blk.self = self.word(opGCD, "self")
+	blk.other = other.word(opGCD, "other")
 	call(opGCD, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -145,8 +145,8 @@ func GCD_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opGCD_, "self")
-	blk.other = other.handle(opGCD_, "other")
+	blk.self = self.word(opGCD_, "self")
+	blk.other = other.word(opGCD_, "other")
 	call(opGCD_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -173,9 +173,9 @@ func GCDOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGCDOut, "self")
-	blk.other = other.handle(opGCDOut, "other")
-	blk.out = out.handle(opGCDOut, "out")
+	blk.self = self.word(opGCDOut, "self")
+	blk.other = other.word(opGCDOut, "other")
+	blk.out = out.word(opGCDOut, "out")
 	call(opGCDOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -196,8 +196,8 @@ func Ge(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opGe, "self")
-	blk.other = other.handle(opGe, "other")
+	blk.self = self.word(opGe, "self")
+	blk.other = other.word(opGe, "other")
 	call(opGe, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -223,8 +223,8 @@ func Ge_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opGe_, "self")
-	blk.other = other.handle(opGe_, "other")
+	blk.self = self.word(opGe_, "self")
+	blk.other = other.word(opGe_, "other")
 	call(opGe_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -258,7 +258,7 @@ func GELU(self Tensor, opts ...GELUOptions) Tensor {
 	if given(len(opts), opGELU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGELU, "self")
+	blk.self = self.word(opGELU, "self")
 	if opt.Approximate == "" {
 		opt.Approximate = "none"
 	}
@@ -286,7 +286,7 @@ func GELU_(self Tensor, opts ...GELUOptions) Tensor {
 	if given(len(opts), opGELU_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGELU_, "self")
+	blk.self = self.word(opGELU_, "self")
 	if opt.Approximate == "" {
 		opt.Approximate = "none"
 	}
@@ -316,8 +316,8 @@ func GELUBackward(gradOutput, self Tensor, opts ...GELUBackwardOptions) Tensor {
 	if given(len(opts), opGELUBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opGELUBackward, "grad_output")
-	blk.self = self.handle(opGELUBackward, "self")
+	blk.gradOutput = gradOutput.word(opGELUBackward, "grad_output")
+	blk.self = self.word(opGELUBackward, "self")
 	if opt.Approximate == "" {
 		opt.Approximate = "none"
 	}
@@ -351,13 +351,13 @@ func GELUBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...GELUBackw
 	if given(len(opts), opGELUBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opGELUBackwardGradInput, "grad_output")
-	blk.self = self.handle(opGELUBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opGELUBackwardGradInput, "grad_output")
+	blk.self = self.word(opGELUBackwardGradInput, "self")
 	if opt.Approximate == "" {
 		opt.Approximate = "none"
 	}
 	blk.approximate = cString(opt.Approximate, opGELUBackwardGradInput, "approximate")
-	blk.gradInput = gradInput.handle(opGELUBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opGELUBackwardGradInput, "grad_input")
 	call(opGELUBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -384,12 +384,12 @@ func GELUOut(self, out Tensor, opts ...GELUOptions) Tensor {
 	if given(len(opts), opGELUOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGELUOut, "self")
+	blk.self = self.word(opGELUOut, "self")
 	if opt.Approximate == "" {
 		opt.Approximate = "none"
 	}
 	blk.approximate = cString(opt.Approximate, opGELUOut, "approximate")
-	blk.out = out.handle(opGELUOut, "out")
+	blk.out = out.word(opGELUOut, "out")
 	call(opGELUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -417,7 +417,7 @@ func Geometric(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 	if given(len(opts), opGeometric) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGeometric, "self")
+	blk.self = self.word(opGeometric, "self")
 	blk.p = p
 	blk.generator = opt.Generator.handle(opGeometric, "generator")
 	call(opGeometric, unsafe.Pointer(&blk))
@@ -445,7 +445,7 @@ func Geometric_(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 	if given(len(opts), opGeometric_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGeometric_, "self")
+	blk.self = self.word(opGeometric_, "self")
 	blk.p = p
 	blk.generator = opt.Generator.handle(opGeometric_, "generator")
 	call(opGeometric_, unsafe.Pointer(&blk))
@@ -477,10 +477,10 @@ func GeometricOut(self Tensor, p float64, out Tensor, opts ...GeometricOptions) 
 	if given(len(opts), opGeometricOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGeometricOut, "self")
+	blk.self = self.word(opGeometricOut, "self")
 	blk.p = p
 	blk.generator = opt.Generator.handle(opGeometricOut, "generator")
-	blk.out = out.handle(opGeometricOut, "out")
+	blk.out = out.word(opGeometricOut, "out")
 	call(opGeometricOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -503,9 +503,9 @@ func GeOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGeOut, "self")
-	blk.other = other.handle(opGeOut, "other")
-	blk.out = out.handle(opGeOut, "out")
+	blk.self = self.word(opGeOut, "self")
+	blk.other = other.word(opGeOut, "other")
+	blk.out = out.word(opGeOut, "out")
 	call(opGeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -526,7 +526,7 @@ func GEQRF(self Tensor) (a Tensor, tau Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opGEQRF, "self")
+	blk.self = self.word(opGEQRF, "self")
 	call(opGEQRF, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -552,9 +552,9 @@ func GEQRFA(self, a, tau Tensor) (Tensor, Tensor) {
 		a     unsafe.Pointer
 		tau   unsafe.Pointer
 	}
-	blk.self = self.handle(opGEQRFA, "self")
-	blk.a = a.handle(opGEQRFA, "a")
-	blk.tau = tau.handle(opGEQRFA, "tau")
+	blk.self = self.word(opGEQRFA, "self")
+	blk.a = a.word(opGEQRFA, "a")
+	blk.tau = tau.word(opGEQRFA, "tau")
 	call(opGEQRFA, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(a.T)
@@ -574,8 +574,8 @@ func Ger(self, vec2 Tensor) Tensor {
 		vec2  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opGer, "self")
-	blk.vec2 = vec2.handle(opGer, "vec2")
+	blk.self = self.word(opGer, "self")
+	blk.vec2 = vec2.word(opGer, "vec2")
 	call(opGer, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec2.T)
@@ -602,9 +602,9 @@ func GerOut(self, vec2, out Tensor) Tensor {
 		vec2  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGerOut, "self")
-	blk.vec2 = vec2.handle(opGerOut, "vec2")
-	blk.out = out.handle(opGerOut, "out")
+	blk.self = self.word(opGerOut, "self")
+	blk.vec2 = vec2.word(opGerOut, "vec2")
+	blk.out = out.word(opGerOut, "out")
 	call(opGerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec2.T)
@@ -625,7 +625,7 @@ func GeScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opGeScalar, "self")
+	blk.self = self.word(opGeScalar, "self")
 	blk.other = makeScalar(other, opGeScalar, "other")
 	call(opGeScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -651,7 +651,7 @@ func GeScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opGeScalar_, "self")
+	blk.self = self.word(opGeScalar_, "self")
 	blk.other = makeScalar(other, opGeScalar_, "other")
 	call(opGeScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -678,9 +678,9 @@ func GeScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGeScalarOut, "self")
+	blk.self = self.word(opGeScalarOut, "self")
 	blk.other = makeScalar(other, opGeScalarOut, "other")
-	blk.out = out.handle(opGeScalarOut, "out")
+	blk.out = out.word(opGeScalarOut, "out")
 	call(opGeScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -698,7 +698,7 @@ func GetDevice(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opGetDevice, "self")
+	blk.self = self.word(opGetDevice, "self")
 	call(opGetDevice, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -730,7 +730,7 @@ func GLU(self Tensor, opts ...GLUOptions) Tensor {
 	if given(len(opts), opGLU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGLU, "self")
+	blk.self = self.word(opGLU, "self")
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opGLU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -748,8 +748,8 @@ func GLUBackward(gradOutput, self Tensor, dim int64) Tensor {
 		dim        int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opGLUBackward, "grad_output")
-	blk.self = self.handle(opGLUBackward, "self")
+	blk.gradOutput = gradOutput.word(opGLUBackward, "grad_output")
+	blk.self = self.word(opGLUBackward, "self")
 	blk.dim = dim
 	call(opGLUBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -770,10 +770,10 @@ func GLUBackwardGradInput(gradOutput, self Tensor, dim int64, gradInput Tensor) 
 		dim        int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opGLUBackwardGradInput, "grad_output")
-	blk.self = self.handle(opGLUBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opGLUBackwardGradInput, "grad_output")
+	blk.self = self.word(opGLUBackwardGradInput, "self")
 	blk.dim = dim
-	blk.gradInput = gradInput.handle(opGLUBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opGLUBackwardGradInput, "grad_input")
 	call(opGLUBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -796,11 +796,11 @@ func GLUBackwardJVP(gradX, gradGLU, x, dgradGLU, dx Tensor, dim int64) Tensor {
 		dim      int64
 		r0       outTensor
 	}
-	blk.gradX = gradX.handle(opGLUBackwardJVP, "grad_x")
-	blk.gradGLU = gradGLU.handle(opGLUBackwardJVP, "grad_glu")
-	blk.x = x.handle(opGLUBackwardJVP, "x")
-	blk.dgradGLU = dgradGLU.handle(opGLUBackwardJVP, "dgrad_glu")
-	blk.dx = dx.handle(opGLUBackwardJVP, "dx")
+	blk.gradX = gradX.word(opGLUBackwardJVP, "grad_x")
+	blk.gradGLU = gradGLU.word(opGLUBackwardJVP, "grad_glu")
+	blk.x = x.word(opGLUBackwardJVP, "x")
+	blk.dgradGLU = dgradGLU.word(opGLUBackwardJVP, "dgrad_glu")
+	blk.dx = dx.word(opGLUBackwardJVP, "dx")
 	blk.dim = dim
 	call(opGLUBackwardJVP, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradX.T)
@@ -828,13 +828,13 @@ func GLUBackwardJVPOut(gradX, gradGLU, x, dgradGLU, dx Tensor, dim int64, out Te
 		dim      int64
 		out      unsafe.Pointer
 	}
-	blk.gradX = gradX.handle(opGLUBackwardJVPOut, "grad_x")
-	blk.gradGLU = gradGLU.handle(opGLUBackwardJVPOut, "grad_glu")
-	blk.x = x.handle(opGLUBackwardJVPOut, "x")
-	blk.dgradGLU = dgradGLU.handle(opGLUBackwardJVPOut, "dgrad_glu")
-	blk.dx = dx.handle(opGLUBackwardJVPOut, "dx")
+	blk.gradX = gradX.word(opGLUBackwardJVPOut, "grad_x")
+	blk.gradGLU = gradGLU.word(opGLUBackwardJVPOut, "grad_glu")
+	blk.x = x.word(opGLUBackwardJVPOut, "x")
+	blk.dgradGLU = dgradGLU.word(opGLUBackwardJVPOut, "dgrad_glu")
+	blk.dx = dx.word(opGLUBackwardJVPOut, "dx")
 	blk.dim = dim
-	blk.out = out.handle(opGLUBackwardJVPOut, "out")
+	blk.out = out.word(opGLUBackwardJVPOut, "out")
 	call(opGLUBackwardJVPOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradX.T)
 	runtime.KeepAlive(gradGLU.T)
@@ -858,9 +858,9 @@ func GLUJVP(glu, x, dx Tensor, dim int64) Tensor {
 		dim   int64
 		r0    outTensor
 	}
-	blk.glu = glu.handle(opGLUJVP, "glu")
-	blk.x = x.handle(opGLUJVP, "x")
-	blk.dx = dx.handle(opGLUJVP, "dx")
+	blk.glu = glu.word(opGLUJVP, "glu")
+	blk.x = x.word(opGLUJVP, "x")
+	blk.dx = dx.word(opGLUJVP, "dx")
 	blk.dim = dim
 	call(opGLUJVP, unsafe.Pointer(&blk))
 	runtime.KeepAlive(glu.T)
@@ -884,11 +884,11 @@ func GLUJVPOut(glu, x, dx Tensor, dim int64, out Tensor) Tensor {
 		dim   int64
 		out   unsafe.Pointer
 	}
-	blk.glu = glu.handle(opGLUJVPOut, "glu")
-	blk.x = x.handle(opGLUJVPOut, "x")
-	blk.dx = dx.handle(opGLUJVPOut, "dx")
+	blk.glu = glu.word(opGLUJVPOut, "glu")
+	blk.x = x.word(opGLUJVPOut, "x")
+	blk.dx = dx.word(opGLUJVPOut, "dx")
 	blk.dim = dim
-	blk.out = out.handle(opGLUJVPOut, "out")
+	blk.out = out.word(opGLUJVPOut, "out")
 	call(opGLUJVPOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(glu.T)
 	runtime.KeepAlive(x.T)
@@ -915,9 +915,9 @@ func GLUOut(self, out Tensor, opts ...GLUOptions) Tensor {
 	if given(len(opts), opGLUOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGLUOut, "self")
+	blk.self = self.word(opGLUOut, "self")
 	blk.dim = orDefault(opt.Dim, -1)
-	blk.out = out.handle(opGLUOut, "out")
+	blk.out = out.word(opGLUOut, "out")
 	call(opGLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -950,7 +950,7 @@ func Gradient(self Tensor, opts ...GradientOptions) []Tensor {
 	if given(len(opts), opGradient) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradient, "self")
+	blk.self = self.word(opGradient, "self")
 	blk.spacing = optScalar(opt.Spacing, opGradient, "spacing")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
@@ -983,7 +983,7 @@ func GradientArray(self Tensor, dim []int64, opts ...GradientArrayOptions) []Ten
 	if given(len(opts), opGradientArray) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradientArray, "self")
+	blk.self = self.word(opGradientArray, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
 	call(opGradientArray, unsafe.Pointer(&blk))
@@ -1016,7 +1016,7 @@ func GradientScalarArray(self Tensor, spacing Scalar, dim []int64, opts ...Gradi
 	if given(len(opts), opGradientScalarArray) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradientScalarArray, "self")
+	blk.self = self.word(opGradientScalarArray, "self")
 	blk.spacing = makeScalar(spacing, opGradientScalarArray, "spacing")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
@@ -1051,7 +1051,7 @@ func GradientScalarrayarray(self Tensor, spacing []Scalar, dim []int64, opts ...
 	if given(len(opts), opGradientScalarrayarray) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradientScalarrayarray, "self")
+	blk.self = self.word(opGradientScalarrayarray, "self")
 	blk.spacing, blk.spacingLen = makeScalars(spacing, opGradientScalarrayarray, "spacing")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
@@ -1086,7 +1086,7 @@ func GradientScalarrayint(self Tensor, spacing []Scalar, opts ...GradientScalarr
 	if given(len(opts), opGradientScalarrayint) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradientScalarrayint, "self")
+	blk.self = self.word(opGradientScalarrayint, "self")
 	blk.spacing, blk.spacingLen = makeScalars(spacing, opGradientScalarrayint, "spacing")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
@@ -1121,8 +1121,8 @@ func GradientTensorArray(self Tensor, spacing []Tensor, dim []int64, opts ...Gra
 	if given(len(opts), opGradientTensorArray) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradientTensorArray, "self")
-	blk.spacing, blk.spacingLen = handles(spacing, opGradientTensorArray, "spacing")
+	blk.self = self.word(opGradientTensorArray, "self")
+	blk.spacing, blk.spacingLen = words(spacing, opGradientTensorArray, "spacing")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
 	call(opGradientTensorArray, unsafe.Pointer(&blk))
@@ -1157,8 +1157,8 @@ func GradientTensorArrayInt(self Tensor, spacing []Tensor, opts ...GradientTenso
 	if given(len(opts), opGradientTensorArrayInt) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opGradientTensorArrayInt, "self")
-	blk.spacing, blk.spacingLen = handles(spacing, opGradientTensorArrayInt, "spacing")
+	blk.self = self.word(opGradientTensorArrayInt, "self")
+	blk.spacing, blk.spacingLen = words(spacing, opGradientTensorArrayInt, "spacing")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.edgeOrder = orDefault(opt.EdgeOrder, 1)
 	call(opGradientTensorArrayInt, unsafe.Pointer(&blk))
@@ -1179,8 +1179,8 @@ func Greater(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opGreater, "self")
-	blk.other = other.handle(opGreater, "other")
+	blk.self = self.word(opGreater, "self")
+	blk.other = other.word(opGreater, "other")
 	call(opGreater, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1206,8 +1206,8 @@ func Greater_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opGreater_, "self")
-	blk.other = other.handle(opGreater_, "other")
+	blk.self = self.word(opGreater_, "self")
+	blk.other = other.word(opGreater_, "other")
 	call(opGreater_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1232,8 +1232,8 @@ func GreaterEqual(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opGreaterEqual, "self")
-	blk.other = other.handle(opGreaterEqual, "other")
+	blk.self = self.word(opGreaterEqual, "self")
+	blk.other = other.word(opGreaterEqual, "other")
 	call(opGreaterEqual, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1259,8 +1259,8 @@ func GreaterEqual_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opGreaterEqual_, "self")
-	blk.other = other.handle(opGreaterEqual_, "other")
+	blk.self = self.word(opGreaterEqual_, "self")
+	blk.other = other.word(opGreaterEqual_, "other")
 	call(opGreaterEqual_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1287,9 +1287,9 @@ func GreaterEqualOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGreaterEqualOut, "self")
-	blk.other = other.handle(opGreaterEqualOut, "other")
-	blk.out = out.handle(opGreaterEqualOut, "out")
+	blk.self = self.word(opGreaterEqualOut, "self")
+	blk.other = other.word(opGreaterEqualOut, "other")
+	blk.out = out.word(opGreaterEqualOut, "out")
 	call(opGreaterEqualOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1310,7 +1310,7 @@ func GreaterEqualScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opGreaterEqualScalar, "self")
+	blk.self = self.word(opGreaterEqualScalar, "self")
 	blk.other = makeScalar(other, opGreaterEqualScalar, "other")
 	call(opGreaterEqualScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1336,7 +1336,7 @@ func GreaterEqualScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opGreaterEqualScalar_, "self")
+	blk.self = self.word(opGreaterEqualScalar_, "self")
 	blk.other = makeScalar(other, opGreaterEqualScalar_, "other")
 	call(opGreaterEqualScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1363,9 +1363,9 @@ func GreaterEqualScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGreaterEqualScalarOut, "self")
+	blk.self = self.word(opGreaterEqualScalarOut, "self")
 	blk.other = makeScalar(other, opGreaterEqualScalarOut, "other")
-	blk.out = out.handle(opGreaterEqualScalarOut, "out")
+	blk.out = out.word(opGreaterEqualScalarOut, "out")
 	call(opGreaterEqualScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1387,9 +1387,9 @@ func GreaterOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGreaterOut, "self")
-	blk.other = other.handle(opGreaterOut, "other")
-	blk.out = out.handle(opGreaterOut, "out")
+	blk.self = self.word(opGreaterOut, "self")
+	blk.other = other.word(opGreaterOut, "other")
+	blk.out = out.word(opGreaterOut, "out")
 	call(opGreaterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1410,7 +1410,7 @@ func GreaterScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opGreaterScalar, "self")
+	blk.self = self.word(opGreaterScalar, "self")
 	blk.other = makeScalar(other, opGreaterScalar, "other")
 	call(opGreaterScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1436,7 +1436,7 @@ func GreaterScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opGreaterScalar_, "self")
+	blk.self = self.word(opGreaterScalar_, "self")
 	blk.other = makeScalar(other, opGreaterScalar_, "other")
 	call(opGreaterScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1463,9 +1463,9 @@ func GreaterScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGreaterScalarOut, "self")
+	blk.self = self.word(opGreaterScalarOut, "self")
 	blk.other = makeScalar(other, opGreaterScalarOut, "other")
-	blk.out = out.handle(opGreaterScalarOut, "out")
+	blk.out = out.word(opGreaterScalarOut, "out")
 	call(opGreaterScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1486,8 +1486,8 @@ func GridSampler(input, grid Tensor, interpolationMode, paddingMode int64, align
 		alignCorners      int64
 		r0                outTensor
 	}
-	blk.input = input.handle(opGridSampler, "input")
-	blk.grid = grid.handle(opGridSampler, "grid")
+	blk.input = input.word(opGridSampler, "input")
+	blk.grid = grid.word(opGridSampler, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
@@ -1511,8 +1511,8 @@ func GridSampler2d(input, grid Tensor, interpolationMode, paddingMode int64, ali
 		alignCorners      int64
 		r0                outTensor
 	}
-	blk.input = input.handle(opGridSampler2d, "input")
-	blk.grid = grid.handle(opGridSampler2d, "grid")
+	blk.input = input.word(opGridSampler2d, "input")
+	blk.grid = grid.word(opGridSampler2d, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
@@ -1539,9 +1539,9 @@ func GridSampler2dBackward(gradOutput, input, grid Tensor, interpolationMode, pa
 		r0                outTensor
 		r1                outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opGridSampler2dBackward, "grad_output")
-	blk.input = input.handle(opGridSampler2dBackward, "input")
-	blk.grid = grid.handle(opGridSampler2dBackward, "grid")
+	blk.gradOutput = gradOutput.word(opGridSampler2dBackward, "grad_output")
+	blk.input = input.word(opGridSampler2dBackward, "input")
+	blk.grid = grid.word(opGridSampler2dBackward, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
@@ -1572,15 +1572,15 @@ func GridSampler2dBackwardOut(gradOutput, input, grid Tensor, interpolationMode,
 		out0              unsafe.Pointer
 		out1              unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opGridSampler2dBackwardOut, "grad_output")
-	blk.input = input.handle(opGridSampler2dBackwardOut, "input")
-	blk.grid = grid.handle(opGridSampler2dBackwardOut, "grid")
+	blk.gradOutput = gradOutput.word(opGridSampler2dBackwardOut, "grad_output")
+	blk.input = input.word(opGridSampler2dBackwardOut, "input")
+	blk.grid = grid.word(opGridSampler2dBackwardOut, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opGridSampler2dBackwardOut, "out0")
-	blk.out1 = out1.handle(opGridSampler2dBackwardOut, "out1")
+	blk.out0 = out0.word(opGridSampler2dBackwardOut, "out0")
+	blk.out1 = out1.word(opGridSampler2dBackwardOut, "out1")
 	call(opGridSampler2dBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(input.T)
@@ -1606,12 +1606,12 @@ func GridSampler2dOut(input, grid Tensor, interpolationMode, paddingMode int64, 
 		alignCorners      int64
 		out               unsafe.Pointer
 	}
-	blk.input = input.handle(opGridSampler2dOut, "input")
-	blk.grid = grid.handle(opGridSampler2dOut, "grid")
+	blk.input = input.word(opGridSampler2dOut, "input")
+	blk.grid = grid.word(opGridSampler2dOut, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
-	blk.out = out.handle(opGridSampler2dOut, "out")
+	blk.out = out.word(opGridSampler2dOut, "out")
 	call(opGridSampler2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(grid.T)
@@ -1633,8 +1633,8 @@ func GridSampler3d(input, grid Tensor, interpolationMode, paddingMode int64, ali
 		alignCorners      int64
 		r0                outTensor
 	}
-	blk.input = input.handle(opGridSampler3d, "input")
-	blk.grid = grid.handle(opGridSampler3d, "grid")
+	blk.input = input.word(opGridSampler3d, "input")
+	blk.grid = grid.word(opGridSampler3d, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
@@ -1661,9 +1661,9 @@ func GridSampler3dBackward(gradOutput, input, grid Tensor, interpolationMode, pa
 		r0                outTensor
 		r1                outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opGridSampler3dBackward, "grad_output")
-	blk.input = input.handle(opGridSampler3dBackward, "input")
-	blk.grid = grid.handle(opGridSampler3dBackward, "grid")
+	blk.gradOutput = gradOutput.word(opGridSampler3dBackward, "grad_output")
+	blk.input = input.word(opGridSampler3dBackward, "input")
+	blk.grid = grid.word(opGridSampler3dBackward, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
@@ -1694,15 +1694,15 @@ func GridSampler3dBackwardOut(gradOutput, input, grid Tensor, interpolationMode,
 		out0              unsafe.Pointer
 		out1              unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opGridSampler3dBackwardOut, "grad_output")
-	blk.input = input.handle(opGridSampler3dBackwardOut, "input")
-	blk.grid = grid.handle(opGridSampler3dBackwardOut, "grid")
+	blk.gradOutput = gradOutput.word(opGridSampler3dBackwardOut, "grad_output")
+	blk.input = input.word(opGridSampler3dBackwardOut, "input")
+	blk.grid = grid.word(opGridSampler3dBackwardOut, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opGridSampler3dBackwardOut, "out0")
-	blk.out1 = out1.handle(opGridSampler3dBackwardOut, "out1")
+	blk.out0 = out0.word(opGridSampler3dBackwardOut, "out0")
+	blk.out1 = out1.word(opGridSampler3dBackwardOut, "out1")
 	call(opGridSampler3dBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(input.T)
@@ -1728,12 +1728,12 @@ func GridSampler3dOut(input, grid Tensor, interpolationMode, paddingMode int64, 
 		alignCorners      int64
 		out               unsafe.Pointer
 	}
-	blk.input = input.handle(opGridSampler3dOut, "input")
-	blk.grid = grid.handle(opGridSampler3dOut, "grid")
+	blk.input = input.word(opGridSampler3dOut, "input")
+	blk.grid = grid.word(opGridSampler3dOut, "grid")
 	blk.interpolationMode = interpolationMode
 	blk.paddingMode = paddingMode
 	blk.alignCorners = boolInt(alignCorners)
-	blk.out = out.handle(opGridSampler3dOut, "out")
+	blk.out = out.word(opGridSampler3dOut, "out")
 	call(opGridSampler3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(grid.T)
@@ -1770,10 +1770,10 @@ func GroupNorm(input Tensor, numGroups int64, opts ...GroupNormOptions) Tensor {
 	if given(len(opts), opGroupNorm) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opGroupNorm, "input")
+	blk.input = input.word(opGroupNorm, "input")
 	blk.numGroups = numGroups
-	blk.weight = opt.Weight.optHandle(opGroupNorm, "weight")
-	blk.bias = opt.Bias.optHandle(opGroupNorm, "bias")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	blk.eps = orDefault(opt.Eps, 1e-05)
 	blk.cudnnEnabled = boolInt(orDefault(opt.CuDNNEnabled, true))
 	call(opGroupNorm, unsafe.Pointer(&blk))
@@ -1803,9 +1803,9 @@ func GRU(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dro
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.input = input.handle(opGRU, "input")
-	blk.hx = hx.handle(opGRU, "hx")
-	blk.params, blk.paramsLen = handles(params, opGRU, "params")
+	blk.input = input.word(opGRU, "input")
+	blk.hx = hx.word(opGRU, "hx")
+	blk.params, blk.paramsLen = words(params, opGRU, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -1844,12 +1844,12 @@ func GRUCell(input, hx, wIh, wHh Tensor, opts ...GRUCellOptions) Tensor {
 	if given(len(opts), opGRUCell) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opGRUCell, "input")
-	blk.hx = hx.handle(opGRUCell, "hx")
-	blk.wIh = wIh.handle(opGRUCell, "w_ih")
-	blk.wHh = wHh.handle(opGRUCell, "w_hh")
-	blk.bIh = opt.BIh.optHandle(opGRUCell, "b_ih")
-	blk.bHh = opt.BHh.optHandle(opGRUCell, "b_hh")
+	blk.input = input.word(opGRUCell, "input")
+	blk.hx = hx.word(opGRUCell, "hx")
+	blk.wIh = wIh.word(opGRUCell, "w_ih")
+	blk.wHh = wHh.word(opGRUCell, "w_hh")
+	blk.bIh = unsafe.Pointer(opt.BIh.T)
+	blk.bHh = unsafe.Pointer(opt.BHh.T)
 	call(opGRUCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
@@ -1880,10 +1880,10 @@ func GRUData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, numLa
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.data = data.handle(opGRUData, "data")
-	blk.batchSizes = batchSizes.handle(opGRUData, "batch_sizes")
-	blk.hx = hx.handle(opGRUData, "hx")
-	blk.params, blk.paramsLen = handles(params, opGRUData, "params")
+	blk.data = data.word(opGRUData, "data")
+	blk.batchSizes = batchSizes.word(opGRUData, "batch_sizes")
+	blk.hx = hx.word(opGRUData, "hx")
+	blk.params, blk.paramsLen = words(params, opGRUData, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -1910,8 +1910,8 @@ func Gt(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opGt, "self")
-	blk.other = other.handle(opGt, "other")
+	blk.self = self.word(opGt, "self")
+	blk.other = other.word(opGt, "other")
 	call(opGt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1937,8 +1937,8 @@ func Gt_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opGt_, "self")
-	blk.other = other.handle(opGt_, "other")
+	blk.self = self.word(opGt_, "self")
+	blk.other = other.word(opGt_, "other")
 	call(opGt_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1965,9 +1965,9 @@ func GtOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGtOut, "self")
-	blk.other = other.handle(opGtOut, "other")
-	blk.out = out.handle(opGtOut, "out")
+	blk.self = self.word(opGtOut, "self")
+	blk.other = other.word(opGtOut, "other")
+	blk.out = out.word(opGtOut, "out")
 	call(opGtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1988,7 +1988,7 @@ func GtScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opGtScalar, "self")
+	blk.self = self.word(opGtScalar, "self")
 	blk.other = makeScalar(other, opGtScalar, "other")
 	call(opGtScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2014,7 +2014,7 @@ func GtScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opGtScalar_, "self")
+	blk.self = self.word(opGtScalar_, "self")
 	blk.other = makeScalar(other, opGtScalar_, "other")
 	call(opGtScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2041,9 +2041,9 @@ func GtScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opGtScalarOut, "self")
+	blk.self = self.word(opGtScalarOut, "self")
 	blk.other = makeScalar(other, opGtScalarOut, "other")
-	blk.out = out.handle(opGtScalarOut, "out")
+	blk.out = out.word(opGtScalarOut, "out")
 	call(opGtScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)

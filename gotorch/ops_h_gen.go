@@ -53,7 +53,7 @@ func HammingWindowOut(windowLength int64, out Tensor) Tensor {
 		out          unsafe.Pointer
 	}
 	blk.windowLength = windowLength
-	blk.out = out.handle(opHammingWindowOut, "out")
+	blk.out = out.word(opHammingWindowOut, "out")
 	call(opHammingWindowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -185,7 +185,7 @@ func HammingWindowPeriodicAlphaBetaOut(windowLength int64, periodic bool, alpha,
 	blk.periodic = boolInt(periodic)
 	blk.alpha = alpha
 	blk.beta = beta
-	blk.out = out.handle(opHammingWindowPeriodicAlphaBetaOut, "out")
+	blk.out = out.word(opHammingWindowPeriodicAlphaBetaOut, "out")
 	call(opHammingWindowPeriodicAlphaBetaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -210,7 +210,7 @@ func HammingWindowPeriodicAlphaOut(windowLength int64, periodic bool, alpha floa
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
 	blk.alpha = alpha
-	blk.out = out.handle(opHammingWindowPeriodicAlphaOut, "out")
+	blk.out = out.word(opHammingWindowPeriodicAlphaOut, "out")
 	call(opHammingWindowPeriodicAlphaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -233,7 +233,7 @@ func HammingWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Ten
 	}
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
-	blk.out = out.handle(opHammingWindowPeriodicOut, "out")
+	blk.out = out.word(opHammingWindowPeriodicOut, "out")
 	call(opHammingWindowPeriodicOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -285,7 +285,7 @@ func HannWindowOut(windowLength int64, out Tensor) Tensor {
 		out          unsafe.Pointer
 	}
 	blk.windowLength = windowLength
-	blk.out = out.handle(opHannWindowOut, "out")
+	blk.out = out.word(opHannWindowOut, "out")
 	call(opHannWindowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -341,7 +341,7 @@ func HannWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Tensor
 	}
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
-	blk.out = out.handle(opHannWindowPeriodicOut, "out")
+	blk.out = out.word(opHannWindowPeriodicOut, "out")
 	call(opHannWindowPeriodicOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -368,7 +368,7 @@ func Hardshrink(self Tensor, opts ...HardshrinkOptions) Tensor {
 	if given(len(opts), opHardshrink) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHardshrink, "self")
+	blk.self = self.word(opHardshrink, "self")
 	if opt.Lambd == nil {
 		opt.Lambd = 0.5
 	}
@@ -394,8 +394,8 @@ func HardshrinkBackward(gradOut, self Tensor, lambd Scalar) Tensor {
 		lambd   cScalar
 		r0      outTensor
 	}
-	blk.gradOut = gradOut.handle(opHardshrinkBackward, "grad_out")
-	blk.self = self.handle(opHardshrinkBackward, "self")
+	blk.gradOut = gradOut.word(opHardshrinkBackward, "grad_out")
+	blk.self = self.word(opHardshrinkBackward, "self")
 	blk.lambd = makeScalar(lambd, opHardshrinkBackward, "lambd")
 	call(opHardshrinkBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
@@ -421,10 +421,10 @@ func HardshrinkBackwardGradInput(gradOut, self Tensor, lambd Scalar, gradInput T
 		lambd     cScalar
 		gradInput unsafe.Pointer
 	}
-	blk.gradOut = gradOut.handle(opHardshrinkBackwardGradInput, "grad_out")
-	blk.self = self.handle(opHardshrinkBackwardGradInput, "self")
+	blk.gradOut = gradOut.word(opHardshrinkBackwardGradInput, "grad_out")
+	blk.self = self.word(opHardshrinkBackwardGradInput, "self")
 	blk.lambd = makeScalar(lambd, opHardshrinkBackwardGradInput, "lambd")
-	blk.gradInput = gradInput.handle(opHardshrinkBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opHardshrinkBackwardGradInput, "grad_input")
 	call(opHardshrinkBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(self.T)
@@ -450,12 +450,12 @@ func HardshrinkOut(self, out Tensor, opts ...HardshrinkOptions) Tensor {
 	if given(len(opts), opHardshrinkOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHardshrinkOut, "self")
+	blk.self = self.word(opHardshrinkOut, "self")
 	if opt.Lambd == nil {
 		opt.Lambd = 0.5
 	}
 	blk.lambd = makeScalar(opt.Lambd, opHardshrinkOut, "lambd")
-	blk.out = out.handle(opHardshrinkOut, "out")
+	blk.out = out.word(opHardshrinkOut, "out")
 	call(opHardshrinkOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -474,7 +474,7 @@ func Hardsigmoid(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opHardsigmoid, "self")
+	blk.self = self.word(opHardsigmoid, "self")
 	call(opHardsigmoid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -493,7 +493,7 @@ func Hardsigmoid_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opHardsigmoid_, "self")
+	blk.self = self.word(opHardsigmoid_, "self")
 	call(opHardsigmoid_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -509,8 +509,8 @@ func HardsigmoidBackward(gradOutput, self Tensor) Tensor {
 		self       unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opHardsigmoidBackward, "grad_output")
-	blk.self = self.handle(opHardsigmoidBackward, "self")
+	blk.gradOutput = gradOutput.word(opHardsigmoidBackward, "grad_output")
+	blk.self = self.word(opHardsigmoidBackward, "self")
 	call(opHardsigmoidBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -529,9 +529,9 @@ func HardsigmoidBackwardGradInput(gradOutput, self, gradInput Tensor) Tensor {
 		self       unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opHardsigmoidBackwardGradInput, "grad_output")
-	blk.self = self.handle(opHardsigmoidBackwardGradInput, "self")
-	blk.gradInput = gradInput.handle(opHardsigmoidBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opHardsigmoidBackwardGradInput, "grad_output")
+	blk.self = self.word(opHardsigmoidBackwardGradInput, "self")
+	blk.gradInput = gradInput.word(opHardsigmoidBackwardGradInput, "grad_input")
 	call(opHardsigmoidBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -553,8 +553,8 @@ func HardsigmoidOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opHardsigmoidOut, "self")
-	blk.out = out.handle(opHardsigmoidOut, "out")
+	blk.self = self.word(opHardsigmoidOut, "self")
+	blk.out = out.word(opHardsigmoidOut, "out")
 	call(opHardsigmoidOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -573,7 +573,7 @@ func Hardswish(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opHardswish, "self")
+	blk.self = self.word(opHardswish, "self")
 	call(opHardswish, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -592,7 +592,7 @@ func Hardswish_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opHardswish_, "self")
+	blk.self = self.word(opHardswish_, "self")
 	call(opHardswish_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -608,8 +608,8 @@ func HardswishBackward(gradOutput, self Tensor) Tensor {
 		self       unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opHardswishBackward, "grad_output")
-	blk.self = self.handle(opHardswishBackward, "self")
+	blk.gradOutput = gradOutput.word(opHardswishBackward, "grad_output")
+	blk.self = self.word(opHardswishBackward, "self")
 	call(opHardswishBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -628,9 +628,9 @@ func HardswishBackwardOut(gradOutput, self, out Tensor) Tensor {
 		self       unsafe.Pointer
 		out        unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opHardswishBackwardOut, "grad_output")
-	blk.self = self.handle(opHardswishBackwardOut, "self")
-	blk.out = out.handle(opHardswishBackwardOut, "out")
+	blk.gradOutput = gradOutput.word(opHardswishBackwardOut, "grad_output")
+	blk.self = self.word(opHardswishBackwardOut, "self")
+	blk.out = out.word(opHardswishBackwardOut, "out")
 	call(opHardswishBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -652,8 +652,8 @@ func HardswishOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opHardswishOut, "self")
-	blk.out = out.handle(opHardswishOut, "out")
+	blk.self = self.word(opHardswishOut, "self")
+	blk.out = out.word(opHardswishOut, "out")
 	call(opHardswishOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -683,7 +683,7 @@ func Hardtanh(self Tensor, opts ...HardtanhOptions) Tensor {
 	if given(len(opts), opHardtanh) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHardtanh, "self")
+	blk.self = self.word(opHardtanh, "self")
 	if opt.MinVal == nil {
 		opt.MinVal = -1
 	}
@@ -715,7 +715,7 @@ func Hardtanh_(self Tensor, opts ...HardtanhOptions) Tensor {
 	if given(len(opts), opHardtanh_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHardtanh_, "self")
+	blk.self = self.word(opHardtanh_, "self")
 	if opt.MinVal == nil {
 		opt.MinVal = -1
 	}
@@ -741,8 +741,8 @@ func HardtanhBackward(gradOutput, self Tensor, minVal, maxVal Scalar) Tensor {
 		maxVal     cScalar
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opHardtanhBackward, "grad_output")
-	blk.self = self.handle(opHardtanhBackward, "self")
+	blk.gradOutput = gradOutput.word(opHardtanhBackward, "grad_output")
+	blk.self = self.word(opHardtanhBackward, "self")
 	blk.minVal = makeScalar(minVal, opHardtanhBackward, "min_val")
 	blk.maxVal = makeScalar(maxVal, opHardtanhBackward, "max_val")
 	call(opHardtanhBackward, unsafe.Pointer(&blk))
@@ -765,11 +765,11 @@ func HardtanhBackwardGradInput(gradOutput, self Tensor, minVal, maxVal Scalar, g
 		maxVal     cScalar
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opHardtanhBackwardGradInput, "grad_output")
-	blk.self = self.handle(opHardtanhBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opHardtanhBackwardGradInput, "grad_output")
+	blk.self = self.word(opHardtanhBackwardGradInput, "self")
 	blk.minVal = makeScalar(minVal, opHardtanhBackwardGradInput, "min_val")
 	blk.maxVal = makeScalar(maxVal, opHardtanhBackwardGradInput, "max_val")
-	blk.gradInput = gradInput.handle(opHardtanhBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opHardtanhBackwardGradInput, "grad_input")
 	call(opHardtanhBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -796,7 +796,7 @@ func HardtanhOut(self, out Tensor, opts ...HardtanhOptions) Tensor {
 	if given(len(opts), opHardtanhOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHardtanhOut, "self")
+	blk.self = self.word(opHardtanhOut, "self")
 	if opt.MinVal == nil {
 		opt.MinVal = -1
 	}
@@ -805,7 +805,7 @@ func HardtanhOut(self, out Tensor, opts ...HardtanhOptions) Tensor {
 		opt.MaxVal = 1
 	}
 	blk.maxVal = makeScalar(opt.MaxVal, opHardtanhOut, "max_val")
-	blk.out = out.handle(opHardtanhOut, "out")
+	blk.out = out.word(opHardtanhOut, "out")
 	call(opHardtanhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -839,7 +839,7 @@ func HashTensor(self Tensor, opts ...HashTensorOptions) Tensor {
 	if given(len(opts), opHashTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHashTensor, "self")
+	blk.self = self.word(opHashTensor, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.mode = opt.Mode
@@ -875,11 +875,11 @@ func HashTensorOut(self, out Tensor, opts ...HashTensorOptions) Tensor {
 	if given(len(opts), opHashTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHashTensorOut, "self")
+	blk.self = self.word(opHashTensorOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.mode = opt.Mode
-	blk.out = out.handle(opHashTensorOut, "out")
+	blk.out = out.word(opHashTensorOut, "out")
 	call(opHashTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -899,8 +899,8 @@ func Heaviside(self, values Tensor) Tensor {
 		values unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opHeaviside, "self")
-	blk.values = values.handle(opHeaviside, "values")
+	blk.self = self.word(opHeaviside, "self")
+	blk.values = values.word(opHeaviside, "values")
 	call(opHeaviside, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -926,8 +926,8 @@ func Heaviside_(self, values Tensor) Tensor {
 		self   unsafe.Pointer
 		values unsafe.Pointer
 	}
-	blk.self = self.handle(opHeaviside_, "self")
-	blk.values = values.handle(opHeaviside_, "values")
+	blk.self = self.word(opHeaviside_, "self")
+	blk.values = values.word(opHeaviside_, "values")
 	call(opHeaviside_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -954,9 +954,9 @@ func HeavisideOut(self, values, out Tensor) Tensor {
 		values unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opHeavisideOut, "self")
-	blk.values = values.handle(opHeavisideOut, "values")
-	blk.out = out.handle(opHeavisideOut, "out")
+	blk.self = self.word(opHeavisideOut, "self")
+	blk.values = values.word(opHeavisideOut, "values")
+	blk.out = out.word(opHeavisideOut, "out")
 	call(opHeavisideOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -989,8 +989,8 @@ func HingeEmbeddingLoss(self, target Tensor, opts ...HingeEmbeddingLossOptions) 
 	if given(len(opts), opHingeEmbeddingLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHingeEmbeddingLoss, "self")
-	blk.target = target.handle(opHingeEmbeddingLoss, "target")
+	blk.self = self.word(opHingeEmbeddingLoss, "self")
+	blk.target = target.word(opHingeEmbeddingLoss, "target")
 	blk.margin = orDefault(opt.Margin, 1.0)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opHingeEmbeddingLoss, unsafe.Pointer(&blk))
@@ -1025,7 +1025,7 @@ func HistC(self Tensor, opts ...HistCOptions) Tensor {
 	if given(len(opts), opHistC) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistC, "self")
+	blk.self = self.word(opHistC, "self")
 	blk.bins = orDefault(opt.Bins, 100)
 	if opt.Min == nil {
 		opt.Min = 0
@@ -1066,7 +1066,7 @@ func HistCOut(self, out Tensor, opts ...HistCOptions) Tensor {
 	if given(len(opts), opHistCOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistCOut, "self")
+	blk.self = self.word(opHistCOut, "self")
 	blk.bins = orDefault(opt.Bins, 100)
 	if opt.Min == nil {
 		opt.Min = 0
@@ -1076,7 +1076,7 @@ func HistCOut(self, out Tensor, opts ...HistCOptions) Tensor {
 		opt.Max = 0
 	}
 	blk.max = makeScalar(opt.Max, opHistCOut, "max")
-	blk.out = out.handle(opHistCOut, "out")
+	blk.out = out.word(opHistCOut, "out")
 	call(opHistCOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1113,10 +1113,10 @@ func Histogram(self Tensor, opts ...HistogramOptions) (hist Tensor, binEdges Ten
 	if given(len(opts), opHistogram) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogram, "self")
+	blk.self = self.word(opHistogram, "self")
 	blk.bins = orDefault(opt.Bins, 100)
 	blk.range_, blk.range_Len = unsafe.Pointer(unsafe.SliceData(opt.Range)), int64(len(opt.Range))
-	blk.weight = opt.Weight.optHandle(opHistogram, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
 	call(opHistogram, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1155,9 +1155,9 @@ func HistogramBinsTensor(self, bins Tensor, opts ...HistogramBinsTensorOptions) 
 	if given(len(opts), opHistogramBinsTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogramBinsTensor, "self")
-	blk.bins = bins.handle(opHistogramBinsTensor, "bins")
-	blk.weight = opt.Weight.optHandle(opHistogramBinsTensor, "weight")
+	blk.self = self.word(opHistogramBinsTensor, "self")
+	blk.bins = bins.word(opHistogramBinsTensor, "bins")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
 	call(opHistogramBinsTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1193,12 +1193,12 @@ func HistogramBinsTensorOut(self, bins, hist, binEdges Tensor, opts ...Histogram
 	if given(len(opts), opHistogramBinsTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogramBinsTensorOut, "self")
-	blk.bins = bins.handle(opHistogramBinsTensorOut, "bins")
-	blk.weight = opt.Weight.optHandle(opHistogramBinsTensorOut, "weight")
+	blk.self = self.word(opHistogramBinsTensorOut, "self")
+	blk.bins = bins.word(opHistogramBinsTensorOut, "bins")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
-	blk.hist = hist.handle(opHistogramBinsTensorOut, "hist")
-	blk.binEdges = binEdges.handle(opHistogramBinsTensorOut, "bin_edges")
+	blk.hist = hist.word(opHistogramBinsTensorOut, "hist")
+	blk.binEdges = binEdges.word(opHistogramBinsTensorOut, "bin_edges")
 	call(opHistogramBinsTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(bins.T)
@@ -1238,10 +1238,10 @@ func HistogramDD(self Tensor, bins []int64, opts ...HistogramDDOptions) (hist Te
 	if given(len(opts), opHistogramDD) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogramDD, "self")
+	blk.self = self.word(opHistogramDD, "self")
 	blk.bins, blk.binsLen = unsafe.Pointer(unsafe.SliceData(bins)), int64(len(bins))
 	blk.range_, blk.range_Len = unsafe.Pointer(unsafe.SliceData(opt.Range)), int64(len(opt.Range))
-	blk.weight = opt.Weight.optHandle(opHistogramDD, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
 	call(opHistogramDD, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1278,10 +1278,10 @@ func HistogramDDIntBins(self Tensor, bins int64, opts ...HistogramDDIntBinsOptio
 	if given(len(opts), opHistogramDDIntBins) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogramDDIntBins, "self")
+	blk.self = self.word(opHistogramDDIntBins, "self")
 	blk.bins = bins
 	blk.range_, blk.range_Len = unsafe.Pointer(unsafe.SliceData(opt.Range)), int64(len(opt.Range))
-	blk.weight = opt.Weight.optHandle(opHistogramDDIntBins, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
 	call(opHistogramDDIntBins, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1319,10 +1319,10 @@ func HistogramDDTensorListBins(self Tensor, bins []Tensor, opts ...HistogramDDTe
 	if given(len(opts), opHistogramDDTensorListBins) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogramDDTensorListBins, "self")
-	blk.bins, blk.binsLen = handles(bins, opHistogramDDTensorListBins, "bins")
+	blk.self = self.word(opHistogramDDTensorListBins, "self")
+	blk.bins, blk.binsLen = words(bins, opHistogramDDTensorListBins, "bins")
 	blk.range_, blk.range_Len = unsafe.Pointer(unsafe.SliceData(opt.Range)), int64(len(opt.Range))
-	blk.weight = opt.Weight.optHandle(opHistogramDDTensorListBins, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
 	call(opHistogramDDTensorListBins, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1355,13 +1355,13 @@ func HistogramOut(self, hist, binEdges Tensor, opts ...HistogramOptions) (Tensor
 	if given(len(opts), opHistogramOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHistogramOut, "self")
+	blk.self = self.word(opHistogramOut, "self")
 	blk.bins = orDefault(opt.Bins, 100)
 	blk.range_, blk.range_Len = unsafe.Pointer(unsafe.SliceData(opt.Range)), int64(len(opt.Range))
-	blk.weight = opt.Weight.optHandle(opHistogramOut, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.density = boolInt(opt.Density)
-	blk.hist = hist.handle(opHistogramOut, "hist")
-	blk.binEdges = binEdges.handle(opHistogramOut, "bin_edges")
+	blk.hist = hist.word(opHistogramOut, "hist")
+	blk.binEdges = binEdges.word(opHistogramOut, "bin_edges")
 	call(opHistogramOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Weight.T)
@@ -1385,7 +1385,7 @@ func HSplit(self Tensor, sections int64) []Tensor {
 		sections int64
 		r0       outTensors
 	}
-	blk.self = self.handle(opHSplit, "self")
+	blk.self = self.word(opHSplit, "self")
 	blk.sections = sections
 	call(opHSplit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1413,7 +1413,7 @@ func HSplitArray(self Tensor, indices []int64) []Tensor {
 		indicesLen int64
 		r0         outTensors
 	}
-	blk.self = self.handle(opHSplitArray, "self")
+	blk.self = self.word(opHSplitArray, "self")
 	blk.indices, blk.indicesLen = unsafe.Pointer(unsafe.SliceData(indices)), int64(len(indices))
 	call(opHSplitArray, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1438,8 +1438,8 @@ func HSPMM(mat1, mat2 Tensor) Tensor {
 		mat2  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.mat1 = mat1.handle(opHSPMM, "mat1")
-	blk.mat2 = mat2.handle(opHSPMM, "mat2")
+	blk.mat1 = mat1.word(opHSPMM, "mat1")
+	blk.mat2 = mat2.word(opHSPMM, "mat2")
 	call(opHSPMM, unsafe.Pointer(&blk))
 	runtime.KeepAlive(mat1.T)
 	runtime.KeepAlive(mat2.T)
@@ -1461,9 +1461,9 @@ func HSPMMOut(mat1, mat2, out Tensor) Tensor {
 		mat2  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.mat1 = mat1.handle(opHSPMMOut, "mat1")
-	blk.mat2 = mat2.handle(opHSPMMOut, "mat2")
-	blk.out = out.handle(opHSPMMOut, "out")
+	blk.mat1 = mat1.word(opHSPMMOut, "mat1")
+	blk.mat2 = mat2.word(opHSPMMOut, "mat2")
+	blk.out = out.word(opHSPMMOut, "out")
 	call(opHSPMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(mat1.T)
 	runtime.KeepAlive(mat2.T)
@@ -1483,7 +1483,7 @@ func HStack(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opHStack, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opHStack, "tensors")
 	call(opHStack, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -1503,8 +1503,8 @@ func HStackOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opHStackOut, "tensors")
-	blk.out = out.handle(opHStackOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opHStackOut, "tensors")
+	blk.out = out.word(opHStackOut, "out")
 	call(opHStackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -1536,8 +1536,8 @@ func HuberLoss(self, target Tensor, opts ...HuberLossOptions) Tensor {
 	if given(len(opts), opHuberLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHuberLoss, "self")
-	blk.target = target.handle(opHuberLoss, "target")
+	blk.self = self.word(opHuberLoss, "self")
+	blk.target = target.word(opHuberLoss, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.delta = orDefault(opt.Delta, 1.0)
 	call(opHuberLoss, unsafe.Pointer(&blk))
@@ -1559,9 +1559,9 @@ func HuberLossBackward(gradOutput, self, target Tensor, reduction int64, delta f
 		delta      float64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opHuberLossBackward, "grad_output")
-	blk.self = self.handle(opHuberLossBackward, "self")
-	blk.target = target.handle(opHuberLossBackward, "target")
+	blk.gradOutput = gradOutput.word(opHuberLossBackward, "grad_output")
+	blk.self = self.word(opHuberLossBackward, "self")
+	blk.target = target.word(opHuberLossBackward, "target")
 	blk.reduction = reduction
 	blk.delta = delta
 	call(opHuberLossBackward, unsafe.Pointer(&blk))
@@ -1586,12 +1586,12 @@ func HuberLossBackwardOut(gradOutput, self, target Tensor, reduction int64, delt
 		delta      float64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opHuberLossBackwardOut, "grad_output")
-	blk.self = self.handle(opHuberLossBackwardOut, "self")
-	blk.target = target.handle(opHuberLossBackwardOut, "target")
+	blk.gradOutput = gradOutput.word(opHuberLossBackwardOut, "grad_output")
+	blk.self = self.word(opHuberLossBackwardOut, "self")
+	blk.target = target.word(opHuberLossBackwardOut, "target")
 	blk.reduction = reduction
 	blk.delta = delta
-	blk.gradInput = gradInput.handle(opHuberLossBackwardOut, "grad_input")
+	blk.gradInput = gradInput.word(opHuberLossBackwardOut, "grad_input")
 	call(opHuberLossBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1621,11 +1621,11 @@ func HuberLossOut(self, target, out Tensor, opts ...HuberLossOptions) Tensor {
 	if given(len(opts), opHuberLossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opHuberLossOut, "self")
-	blk.target = target.handle(opHuberLossOut, "target")
+	blk.self = self.word(opHuberLossOut, "self")
+	blk.target = target.word(opHuberLossOut, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.delta = orDefault(opt.Delta, 1.0)
-	blk.out = out.handle(opHuberLossOut, "out")
+	blk.out = out.word(opHuberLossOut, "out")
 	call(opHuberLossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -1646,8 +1646,8 @@ func Hypot(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opHypot, "self")
-	blk.other = other.handle(opHypot, "other")
+	blk.self = self.word(opHypot, "self")
+	blk.other = other.word(opHypot, "other")
 	call(opHypot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1673,8 +1673,8 @@ func Hypot_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opHypot_, "self")
-	blk.other = other.handle(opHypot_, "other")
+	blk.self = self.word(opHypot_, "self")
+	blk.other = other.word(opHypot_, "other")
 	call(opHypot_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1701,9 +1701,9 @@ func HypotOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opHypotOut, "self")
-	blk.other = other.handle(opHypotOut, "other")
-	blk.out = out.handle(opHypotOut, "out")
+	blk.self = self.word(opHypotOut, "self")
+	blk.other = other.word(opHypotOut, "other")
+	blk.out = out.word(opHypotOut, "out")
 	call(opHypotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)

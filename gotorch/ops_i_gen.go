@@ -19,7 +19,7 @@ func I0(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opI0, "self")
+	blk.self = self.word(opI0, "self")
 	call(opI0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -43,7 +43,7 @@ func I0_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opI0_, "self")
+	blk.self = self.word(opI0_, "self")
 	call(opI0_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -68,8 +68,8 @@ func I0Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opI0Out, "self")
-	blk.out = out.handle(opI0Out, "out")
+	blk.self = self.word(opI0Out, "self")
+	blk.out = out.word(opI0Out, "out")
 	call(opI0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -89,8 +89,8 @@ func Igamma(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIgamma, "self")
-	blk.other = other.handle(opIgamma, "other")
+	blk.self = self.word(opIgamma, "self")
+	blk.other = other.word(opIgamma, "other")
 	call(opIgamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -116,8 +116,8 @@ func Igamma_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opIgamma_, "self")
-	blk.other = other.handle(opIgamma_, "other")
+	blk.self = self.word(opIgamma_, "self")
+	blk.other = other.word(opIgamma_, "other")
 	call(opIgamma_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -142,8 +142,8 @@ func Igammac(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIgammac, "self")
-	blk.other = other.handle(opIgammac, "other")
+	blk.self = self.word(opIgammac, "self")
+	blk.other = other.word(opIgammac, "other")
 	call(opIgammac, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -169,8 +169,8 @@ func Igammac_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opIgammac_, "self")
-	blk.other = other.handle(opIgammac_, "other")
+	blk.self = self.word(opIgammac_, "self")
+	blk.other = other.word(opIgammac_, "other")
 	call(opIgammac_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -197,9 +197,9 @@ func IgammacOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIgammacOut, "self")
-	blk.other = other.handle(opIgammacOut, "other")
-	blk.out = out.handle(opIgammacOut, "out")
+	blk.self = self.word(opIgammacOut, "self")
+	blk.other = other.word(opIgammacOut, "other")
+	blk.out = out.word(opIgammacOut, "out")
 	call(opIgammacOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -222,9 +222,9 @@ func IgammaOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIgammaOut, "self")
-	blk.other = other.handle(opIgammaOut, "other")
-	blk.out = out.handle(opIgammaOut, "out")
+	blk.self = self.word(opIgammaOut, "self")
+	blk.other = other.word(opIgammaOut, "other")
+	blk.out = out.word(opIgammaOut, "out")
 	call(opIgammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -250,7 +250,7 @@ func Im2Col(self Tensor, kernelSize, dilation, padding, stride []int64) Tensor {
 		strideLen     int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opIm2Col, "self")
+	blk.self = self.word(opIm2Col, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
@@ -280,12 +280,12 @@ func Im2ColOut(self Tensor, kernelSize, dilation, padding, stride []int64, out T
 		strideLen     int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opIm2ColOut, "self")
+	blk.self = self.word(opIm2ColOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
-	blk.out = out.handle(opIm2ColOut, "out")
+	blk.out = out.word(opIm2ColOut, "out")
 	call(opIm2ColOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -305,7 +305,7 @@ func Imag(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opImag, "self")
+	blk.self = self.word(opImag, "self")
 	call(opImag, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -336,10 +336,10 @@ func IndexAdd(self Tensor, dim int64, index, source Tensor, opts ...IndexAddOpti
 	if given(len(opts), opIndexAdd) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexAdd, "self")
+	blk.self = self.word(opIndexAdd, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexAdd, "index")
-	blk.source = source.handle(opIndexAdd, "source")
+	blk.index = index.word(opIndexAdd, "index")
+	blk.source = source.word(opIndexAdd, "source")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -377,10 +377,10 @@ func IndexAdd_(self Tensor, dim int64, index, source Tensor, opts ...IndexAddOpt
 	if given(len(opts), opIndexAdd_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexAdd_, "self")
+	blk.self = self.word(opIndexAdd_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexAdd_, "index")
-	blk.source = source.handle(opIndexAdd_, "source")
+	blk.index = index.word(opIndexAdd_, "index")
+	blk.source = source.word(opIndexAdd_, "source")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -419,15 +419,15 @@ func IndexAddOut(self Tensor, dim int64, index, source, out Tensor, opts ...Inde
 	if given(len(opts), opIndexAddOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexAddOut, "self")
+	blk.self = self.word(opIndexAddOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexAddOut, "index")
-	blk.source = source.handle(opIndexAddOut, "source")
+	blk.index = index.word(opIndexAddOut, "index")
+	blk.source = source.word(opIndexAddOut, "source")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opIndexAddOut, "alpha")
-	blk.out = out.handle(opIndexAddOut, "out")
+	blk.out = out.word(opIndexAddOut, "out")
 	call(opIndexAddOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -450,10 +450,10 @@ func IndexCopy(self Tensor, dim int64, index, source Tensor) Tensor {
 		source unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opIndexCopy, "self")
+	blk.self = self.word(opIndexCopy, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexCopy, "index")
-	blk.source = source.handle(opIndexCopy, "source")
+	blk.index = index.word(opIndexCopy, "index")
+	blk.source = source.word(opIndexCopy, "source")
 	call(opIndexCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -482,10 +482,10 @@ func IndexCopy_(self Tensor, dim int64, index, source Tensor) Tensor {
 		index  unsafe.Pointer
 		source unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexCopy_, "self")
+	blk.self = self.word(opIndexCopy_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexCopy_, "index")
-	blk.source = source.handle(opIndexCopy_, "source")
+	blk.index = index.word(opIndexCopy_, "index")
+	blk.source = source.word(opIndexCopy_, "source")
 	call(opIndexCopy_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -515,11 +515,11 @@ func IndexCopyOut(self Tensor, dim int64, index, source, out Tensor) Tensor {
 		source unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexCopyOut, "self")
+	blk.self = self.word(opIndexCopyOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexCopyOut, "index")
-	blk.source = source.handle(opIndexCopyOut, "source")
-	blk.out = out.handle(opIndexCopyOut, "out")
+	blk.index = index.word(opIndexCopyOut, "index")
+	blk.source = source.word(opIndexCopyOut, "source")
+	blk.out = out.word(opIndexCopyOut, "out")
 	call(opIndexCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -542,9 +542,9 @@ func IndexFill(self Tensor, dim int64, index Tensor, value Scalar) Tensor {
 		value cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opIndexFill, "self")
+	blk.self = self.word(opIndexFill, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexFill, "index")
+	blk.index = index.word(opIndexFill, "index")
 	blk.value = makeScalar(value, opIndexFill, "value")
 	call(opIndexFill, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -572,9 +572,9 @@ func IndexFill_(self Tensor, dim int64, index Tensor, value Scalar) Tensor {
 		index unsafe.Pointer
 		value cScalar
 	}
-	blk.self = self.handle(opIndexFill_, "self")
+	blk.self = self.word(opIndexFill_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexFill_, "index")
+	blk.index = index.word(opIndexFill_, "index")
 	blk.value = makeScalar(value, opIndexFill_, "value")
 	call(opIndexFill_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -601,10 +601,10 @@ func IndexFillIntTensor(self Tensor, dim int64, index, value Tensor) Tensor {
 		value unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIndexFillIntTensor, "self")
+	blk.self = self.word(opIndexFillIntTensor, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexFillIntTensor, "index")
-	blk.value = value.handle(opIndexFillIntTensor, "value")
+	blk.index = index.word(opIndexFillIntTensor, "index")
+	blk.value = value.word(opIndexFillIntTensor, "value")
 	call(opIndexFillIntTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -632,10 +632,10 @@ func IndexFillIntTensor_(self Tensor, dim int64, index, value Tensor) Tensor {
 		index unsafe.Pointer
 		value unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexFillIntTensor_, "self")
+	blk.self = self.word(opIndexFillIntTensor_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexFillIntTensor_, "index")
-	blk.value = value.handle(opIndexFillIntTensor_, "value")
+	blk.index = index.word(opIndexFillIntTensor_, "index")
+	blk.value = value.word(opIndexFillIntTensor_, "value")
 	call(opIndexFillIntTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -664,11 +664,11 @@ func IndexFillIntTensorOut(self Tensor, dim int64, index, value, out Tensor) Ten
 		value unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexFillIntTensorOut, "self")
+	blk.self = self.word(opIndexFillIntTensorOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexFillIntTensorOut, "index")
-	blk.value = value.handle(opIndexFillIntTensorOut, "value")
-	blk.out = out.handle(opIndexFillIntTensorOut, "out")
+	blk.index = index.word(opIndexFillIntTensorOut, "index")
+	blk.value = value.word(opIndexFillIntTensorOut, "value")
+	blk.out = out.word(opIndexFillIntTensorOut, "out")
 	call(opIndexFillIntTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -693,11 +693,11 @@ func IndexFillOut(self Tensor, dim int64, index Tensor, value Scalar, out Tensor
 		value cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexFillOut, "self")
+	blk.self = self.word(opIndexFillOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexFillOut, "index")
+	blk.index = index.word(opIndexFillOut, "index")
 	blk.value = makeScalar(value, opIndexFillOut, "value")
-	blk.out = out.handle(opIndexFillOut, "out")
+	blk.out = out.word(opIndexFillOut, "out")
 	call(opIndexFillOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -730,9 +730,9 @@ func IndexPutTensors(self Tensor, indices []Tensor, values Tensor, opts ...Index
 	if given(len(opts), opIndexPutTensors) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexPutTensors, "self")
-	blk.indices, blk.indicesLen = optHandles(indices, opIndexPutTensors, "indices")
-	blk.values = values.handle(opIndexPutTensors, "values")
+	blk.self = self.word(opIndexPutTensors, "self")
+	blk.indices, blk.indicesLen = optWords(indices)
+	blk.values = values.word(opIndexPutTensors, "values")
 	blk.accumulate = boolInt(opt.Accumulate)
 	call(opIndexPutTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -767,9 +767,9 @@ func IndexPutTensors_(self Tensor, indices []Tensor, values Tensor, opts ...Inde
 	if given(len(opts), opIndexPutTensors_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexPutTensors_, "self")
-	blk.indices, blk.indicesLen = optHandles(indices, opIndexPutTensors_, "indices")
-	blk.values = values.handle(opIndexPutTensors_, "values")
+	blk.self = self.word(opIndexPutTensors_, "self")
+	blk.indices, blk.indicesLen = optWords(indices)
+	blk.values = values.word(opIndexPutTensors_, "values")
 	blk.accumulate = boolInt(opt.Accumulate)
 	call(opIndexPutTensors_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -805,11 +805,11 @@ func IndexPutTensorsOut(self Tensor, indices []Tensor, values, out Tensor, opts 
 	if given(len(opts), opIndexPutTensorsOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexPutTensorsOut, "self")
-	blk.indices, blk.indicesLen = optHandles(indices, opIndexPutTensorsOut, "indices")
-	blk.values = values.handle(opIndexPutTensorsOut, "values")
+	blk.self = self.word(opIndexPutTensorsOut, "self")
+	blk.indices, blk.indicesLen = optWords(indices)
+	blk.values = values.word(opIndexPutTensorsOut, "values")
 	blk.accumulate = boolInt(opt.Accumulate)
-	blk.out = out.handle(opIndexPutTensorsOut, "out")
+	blk.out = out.word(opIndexPutTensorsOut, "out")
 	call(opIndexPutTensorsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(indices))
@@ -844,10 +844,10 @@ func IndexReduce(self Tensor, dim int64, index, source Tensor, reduce string, op
 	if given(len(opts), opIndexReduce) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexReduce, "self")
+	blk.self = self.word(opIndexReduce, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexReduce, "index")
-	blk.source = source.handle(opIndexReduce, "source")
+	blk.index = index.word(opIndexReduce, "index")
+	blk.source = source.word(opIndexReduce, "source")
 	blk.reduce = cString(reduce, opIndexReduce, "reduce")
 	blk.includeSelf = boolInt(orDefault(opt.IncludeSelf, true))
 	call(opIndexReduce, unsafe.Pointer(&blk))
@@ -884,10 +884,10 @@ func IndexReduce_(self Tensor, dim int64, index, source Tensor, reduce string, o
 	if given(len(opts), opIndexReduce_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexReduce_, "self")
+	blk.self = self.word(opIndexReduce_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexReduce_, "index")
-	blk.source = source.handle(opIndexReduce_, "source")
+	blk.index = index.word(opIndexReduce_, "index")
+	blk.source = source.word(opIndexReduce_, "source")
 	blk.reduce = cString(reduce, opIndexReduce_, "reduce")
 	blk.includeSelf = boolInt(orDefault(opt.IncludeSelf, true))
 	call(opIndexReduce_, unsafe.Pointer(&blk))
@@ -925,13 +925,13 @@ func IndexReduceOut(self Tensor, dim int64, index, source Tensor, reduce string,
 	if given(len(opts), opIndexReduceOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIndexReduceOut, "self")
+	blk.self = self.word(opIndexReduceOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexReduceOut, "index")
-	blk.source = source.handle(opIndexReduceOut, "source")
+	blk.index = index.word(opIndexReduceOut, "index")
+	blk.source = source.word(opIndexReduceOut, "source")
 	blk.reduce = cString(reduce, opIndexReduceOut, "reduce")
 	blk.includeSelf = boolInt(orDefault(opt.IncludeSelf, true))
-	blk.out = out.handle(opIndexReduceOut, "out")
+	blk.out = out.word(opIndexReduceOut, "out")
 	call(opIndexReduceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -954,9 +954,9 @@ func IndexSelect(self Tensor, dim int64, index Tensor) Tensor {
 		index unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIndexSelect, "self")
+	blk.self = self.word(opIndexSelect, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexSelect, "index")
+	blk.index = index.word(opIndexSelect, "index")
 	call(opIndexSelect, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -982,10 +982,10 @@ func IndexSelectBackward(grad Tensor, selfSizes []int64, dim int64, index Tensor
 		index        unsafe.Pointer
 		r0           outTensor
 	}
-	blk.grad = grad.handle(opIndexSelectBackward, "grad")
+	blk.grad = grad.word(opIndexSelectBackward, "grad")
 	blk.selfSizes, blk.selfSizesLen = unsafe.Pointer(unsafe.SliceData(selfSizes)), int64(len(selfSizes))
 	blk.dim = dim
-	blk.index = index.handle(opIndexSelectBackward, "index")
+	blk.index = index.word(opIndexSelectBackward, "index")
 	call(opIndexSelectBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(index.T)
@@ -1008,10 +1008,10 @@ func IndexSelectOut(self Tensor, dim int64, index, out Tensor) Tensor {
 		index unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexSelectOut, "self")
+	blk.self = self.word(opIndexSelectOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opIndexSelectOut, "index")
-	blk.out = out.handle(opIndexSelectOut, "out")
+	blk.index = index.word(opIndexSelectOut, "index")
+	blk.out = out.word(opIndexSelectOut, "out")
 	call(opIndexSelectOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -1033,8 +1033,8 @@ func IndexTensors(self Tensor, indices []Tensor) Tensor {
 		indicesLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opIndexTensors, "self")
-	blk.indices, blk.indicesLen = optHandles(indices, opIndexTensors, "indices")
+	blk.self = self.word(opIndexTensors, "self")
+	blk.indices, blk.indicesLen = optWords(indices)
 	call(opIndexTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(indices))
@@ -1062,9 +1062,9 @@ func IndexTensorsOut(self Tensor, indices []Tensor, out Tensor) Tensor {
 		indicesLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opIndexTensorsOut, "self")
-	blk.indices, blk.indicesLen = optHandles(indices, opIndexTensorsOut, "indices")
-	blk.out = out.handle(opIndexTensorsOut, "out")
+	blk.self = self.word(opIndexTensorsOut, "self")
+	blk.indices, blk.indicesLen = optWords(indices)
+	blk.out = out.word(opIndexTensorsOut, "out")
 	call(opIndexTensorsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(indices))
@@ -1086,7 +1086,7 @@ func Indices(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIndices, "self")
+	blk.self = self.word(opIndices, "self")
 	call(opIndices, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1108,7 +1108,7 @@ func IndicesCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIndicesCopy, "self")
+	blk.self = self.word(opIndicesCopy, "self")
 	call(opIndicesCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1127,8 +1127,8 @@ func IndicesCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIndicesCopyOut, "self")
-	blk.out = out.handle(opIndicesCopyOut, "out")
+	blk.self = self.word(opIndicesCopyOut, "self")
+	blk.out = out.word(opIndicesCopyOut, "out")
 	call(opIndicesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1146,8 +1146,8 @@ func InfinitelyDifferentiableGELUBackward(grad, self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.grad = grad.handle(opInfinitelyDifferentiableGELUBackward, "grad")
-	blk.self = self.handle(opInfinitelyDifferentiableGELUBackward, "self")
+	blk.grad = grad.word(opInfinitelyDifferentiableGELUBackward, "grad")
+	blk.self = self.word(opInfinitelyDifferentiableGELUBackward, "self")
 	call(opInfinitelyDifferentiableGELUBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(self.T)
@@ -1167,8 +1167,8 @@ func Inner(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opInner, "self")
-	blk.other = other.handle(opInner, "other")
+	blk.self = self.word(opInner, "self")
+	blk.other = other.word(opInner, "other")
 	call(opInner, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1195,9 +1195,9 @@ func InnerOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opInnerOut, "self")
-	blk.other = other.handle(opInnerOut, "other")
-	blk.out = out.handle(opInnerOut, "out")
+	blk.self = self.word(opInnerOut, "self")
+	blk.other = other.word(opInnerOut, "other")
+	blk.out = out.word(opInnerOut, "out")
 	call(opInnerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1225,11 +1225,11 @@ func InstanceNorm(input, weight, bias, runningMean, runningVar Tensor, useInputS
 		cudnnEnabled  int64
 		r0            outTensor
 	}
-	blk.input = input.handle(opInstanceNorm, "input")
-	blk.weight = weight.optHandle(opInstanceNorm, "weight")
-	blk.bias = bias.optHandle(opInstanceNorm, "bias")
-	blk.runningMean = runningMean.optHandle(opInstanceNorm, "running_mean")
-	blk.runningVar = runningVar.optHandle(opInstanceNorm, "running_var")
+	blk.input = input.word(opInstanceNorm, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.useInputStats = boolInt(useInputStats)
 	blk.momentum = momentum
 	blk.eps = eps
@@ -1254,7 +1254,7 @@ func IntRepr(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIntRepr, "self")
+	blk.self = self.word(opIntRepr, "self")
 	call(opIntRepr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1278,8 +1278,8 @@ func IntReprOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIntReprOut, "self")
-	blk.out = out.handle(opIntReprOut, "out")
+	blk.self = self.word(opIntReprOut, "self")
+	blk.out = out.word(opIntReprOut, "out")
 	call(opIntReprOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1297,7 +1297,7 @@ func Inverse(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opInverse, "self")
+	blk.self = self.word(opInverse, "self")
 	call(opInverse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1322,8 +1322,8 @@ func InverseOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opInverseOut, "self")
-	blk.out = out.handle(opInverseOut, "out")
+	blk.self = self.word(opInverseOut, "self")
+	blk.out = out.word(opInverseOut, "out")
 	call(opInverseOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1357,8 +1357,8 @@ func IsClose(self, other Tensor, opts ...IsCloseOptions) Tensor {
 	if given(len(opts), opIsClose) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIsClose, "self")
-	blk.other = other.handle(opIsClose, "other")
+	blk.self = self.word(opIsClose, "self")
+	blk.other = other.word(opIsClose, "other")
 	blk.rtol = orDefault(opt.Rtol, 1e-05)
 	blk.atol = orDefault(opt.Atol, 1e-08)
 	blk.equalNaN = boolInt(opt.EqualNaN)
@@ -1385,7 +1385,7 @@ func IsCoalesced(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsCoalesced, "self")
+	blk.self = self.word(opIsCoalesced, "self")
 	call(opIsCoalesced, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1407,7 +1407,7 @@ func IsComplex(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsComplex, "self")
+	blk.self = self.word(opIsComplex, "self")
 	call(opIsComplex, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1429,7 +1429,7 @@ func IsConj(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsConj, "self")
+	blk.self = self.word(opIsConj, "self")
 	call(opIsConj, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1452,7 +1452,7 @@ func IsContiguousDefault(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsContiguousDefault, "self")
+	blk.self = self.word(opIsContiguousDefault, "self")
 	call(opIsContiguousDefault, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1476,7 +1476,7 @@ func IsContiguousMemoryFormat(self Tensor, memoryFormat MemoryFormat) bool {
 		memoryFormat int64
 		r0           int64
 	}
-	blk.self = self.handle(opIsContiguousMemoryFormat, "self")
+	blk.self = self.word(opIsContiguousMemoryFormat, "self")
 	blk.memoryFormat = memoryFormat.required(opIsContiguousMemoryFormat, "memory_format")
 	call(opIsContiguousMemoryFormat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1498,7 +1498,7 @@ func IsDistributed(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsDistributed, "self")
+	blk.self = self.word(opIsDistributed, "self")
 	call(opIsDistributed, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1520,7 +1520,7 @@ func IsFinite(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIsFinite, "self")
+	blk.self = self.word(opIsFinite, "self")
 	call(opIsFinite, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1543,7 +1543,7 @@ func IsFloatingPoint(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsFloatingPoint, "self")
+	blk.self = self.word(opIsFloatingPoint, "self")
 	call(opIsFloatingPoint, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1579,8 +1579,8 @@ func IsIn(elements, testElements Tensor, opts ...IsInOptions) Tensor {
 	if given(len(opts), opIsIn) {
 		opt = opts[0]
 	}
-	blk.elements = elements.handle(opIsIn, "elements")
-	blk.testElements = testElements.handle(opIsIn, "test_elements")
+	blk.elements = elements.word(opIsIn, "elements")
+	blk.testElements = testElements.word(opIsIn, "test_elements")
 	blk.assumeUnique = boolInt(opt.AssumeUnique)
 	blk.invert = boolInt(opt.Invert)
 	call(opIsIn, unsafe.Pointer(&blk))
@@ -1600,7 +1600,7 @@ func IsInf(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIsInf, "self")
+	blk.self = self.word(opIsInf, "self")
 	call(opIsInf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1623,7 +1623,7 @@ func IsInference(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsInference, "self")
+	blk.self = self.word(opIsInference, "self")
 	call(opIsInference, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1648,8 +1648,8 @@ func IsInfOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIsInfOut, "self")
-	blk.out = out.handle(opIsInfOut, "out")
+	blk.self = self.word(opIsInfOut, "self")
+	blk.out = out.word(opIsInfOut, "out")
 	call(opIsInfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1677,11 +1677,11 @@ func IsInOut(elements, testElements, out Tensor, opts ...IsInOptions) Tensor {
 	if given(len(opts), opIsInOut) {
 		opt = opts[0]
 	}
-	blk.elements = elements.handle(opIsInOut, "elements")
-	blk.testElements = testElements.handle(opIsInOut, "test_elements")
+	blk.elements = elements.word(opIsInOut, "elements")
+	blk.testElements = testElements.word(opIsInOut, "test_elements")
 	blk.assumeUnique = boolInt(opt.AssumeUnique)
 	blk.invert = boolInt(opt.Invert)
-	blk.out = out.handle(opIsInOut, "out")
+	blk.out = out.word(opIsInOut, "out")
 	call(opIsInOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(elements.T)
 	runtime.KeepAlive(testElements.T)
@@ -1715,7 +1715,7 @@ func IsInScalarTensor(element Scalar, testElements Tensor, opts ...IsInScalarTen
 		opt = opts[0]
 	}
 	blk.element = makeScalar(element, opIsInScalarTensor, "element")
-	blk.testElements = testElements.handle(opIsInScalarTensor, "test_elements")
+	blk.testElements = testElements.word(opIsInScalarTensor, "test_elements")
 	blk.assumeUnique = boolInt(opt.AssumeUnique)
 	blk.invert = boolInt(opt.Invert)
 	call(opIsInScalarTensor, unsafe.Pointer(&blk))
@@ -1745,10 +1745,10 @@ func IsInScalarTensorOut(element Scalar, testElements, out Tensor, opts ...IsInS
 		opt = opts[0]
 	}
 	blk.element = makeScalar(element, opIsInScalarTensorOut, "element")
-	blk.testElements = testElements.handle(opIsInScalarTensorOut, "test_elements")
+	blk.testElements = testElements.word(opIsInScalarTensorOut, "test_elements")
 	blk.assumeUnique = boolInt(opt.AssumeUnique)
 	blk.invert = boolInt(opt.Invert)
-	blk.out = out.handle(opIsInScalarTensorOut, "out")
+	blk.out = out.word(opIsInScalarTensorOut, "out")
 	call(opIsInScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(testElements.T)
 	runtime.KeepAlive(out.T)
@@ -1780,7 +1780,7 @@ func IsInTensorScalar(elements Tensor, testElement Scalar, opts ...IsInTensorSca
 	if given(len(opts), opIsInTensorScalar) {
 		opt = opts[0]
 	}
-	blk.elements = elements.handle(opIsInTensorScalar, "elements")
+	blk.elements = elements.word(opIsInTensorScalar, "elements")
 	blk.testElement = makeScalar(testElement, opIsInTensorScalar, "test_element")
 	blk.assumeUnique = boolInt(opt.AssumeUnique)
 	blk.invert = boolInt(opt.Invert)
@@ -1810,11 +1810,11 @@ func IsInTensorScalarOut(elements Tensor, testElement Scalar, out Tensor, opts .
 	if given(len(opts), opIsInTensorScalarOut) {
 		opt = opts[0]
 	}
-	blk.elements = elements.handle(opIsInTensorScalarOut, "elements")
+	blk.elements = elements.word(opIsInTensorScalarOut, "elements")
 	blk.testElement = makeScalar(testElement, opIsInTensorScalarOut, "test_element")
 	blk.assumeUnique = boolInt(opt.AssumeUnique)
 	blk.invert = boolInt(opt.Invert)
-	blk.out = out.handle(opIsInTensorScalarOut, "out")
+	blk.out = out.word(opIsInTensorScalarOut, "out")
 	call(opIsInTensorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(elements.T)
 	runtime.KeepAlive(out.T)
@@ -1833,7 +1833,7 @@ func IsLeafTensor(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsLeafTensor, "self")
+	blk.self = self.word(opIsLeafTensor, "self")
 	call(opIsLeafTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1855,7 +1855,7 @@ func IsNaN(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIsNaN, "self")
+	blk.self = self.word(opIsNaN, "self")
 	call(opIsNaN, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1879,8 +1879,8 @@ func IsNaNOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIsNaNOut, "self")
-	blk.out = out.handle(opIsNaNOut, "out")
+	blk.self = self.word(opIsNaNOut, "self")
+	blk.out = out.word(opIsNaNOut, "out")
 	call(opIsNaNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1898,7 +1898,7 @@ func IsNeg(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsNeg, "self")
+	blk.self = self.word(opIsNeg, "self")
 	call(opIsNeg, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1920,7 +1920,7 @@ func IsNegInf(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIsNegInf, "self")
+	blk.self = self.word(opIsNegInf, "self")
 	call(opIsNegInf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1945,8 +1945,8 @@ func IsNegInfOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIsNegInfOut, "self")
-	blk.out = out.handle(opIsNegInfOut, "out")
+	blk.self = self.word(opIsNegInfOut, "self")
+	blk.out = out.word(opIsNegInfOut, "out")
 	call(opIsNegInfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1965,7 +1965,7 @@ func IsNonZero(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsNonZero, "self")
+	blk.self = self.word(opIsNonZero, "self")
 	call(opIsNonZero, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -1998,7 +1998,7 @@ func IsPinned(self Tensor, opts ...IsPinnedOptions) bool {
 	if given(len(opts), opIsPinned) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opIsPinned, "self")
+	blk.self = self.word(opIsPinned, "self")
 	blk.device = int64(opt.Device)
 	call(opIsPinned, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2021,7 +2021,7 @@ func IsPosInf(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIsPosInf, "self")
+	blk.self = self.word(opIsPosInf, "self")
 	call(opIsPosInf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2046,8 +2046,8 @@ func IsPosInfOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opIsPosInfOut, "self")
-	blk.out = out.handle(opIsPosInfOut, "out")
+	blk.self = self.word(opIsPosInfOut, "self")
+	blk.out = out.word(opIsPosInfOut, "out")
 	call(opIsPosInfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2066,7 +2066,7 @@ func IsReal(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opIsReal, "self")
+	blk.self = self.word(opIsReal, "self")
 	call(opIsReal, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2087,8 +2087,8 @@ func IsSameSize(self, other Tensor) bool {
 		other unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsSameSize, "self")
-	blk.other = other.handle(opIsSameSize, "other")
+	blk.self = self.word(opIsSameSize, "self")
+	blk.other = other.word(opIsSameSize, "other")
 	call(opIsSameSize, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2113,8 +2113,8 @@ func IsSetTo(self, tensor Tensor) bool {
 		tensor unsafe.Pointer
 		r0     int64
 	}
-	blk.self = self.handle(opIsSetTo, "self")
-	blk.tensor = tensor.handle(opIsSetTo, "tensor")
+	blk.self = self.word(opIsSetTo, "self")
+	blk.tensor = tensor.word(opIsSetTo, "tensor")
 	call(opIsSetTo, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(tensor.T)
@@ -2137,7 +2137,7 @@ func IsSigned(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opIsSigned, "self")
+	blk.self = self.word(opIsSigned, "self")
 	call(opIsSigned, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -2185,11 +2185,11 @@ func ISTFT(self Tensor, nFFT int64, opts ...ISTFTOptions) Tensor {
 	if given(len(opts), opISTFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opISTFT, "self")
+	blk.self = self.word(opISTFT, "self")
 	blk.nFFT = nFFT
 	blk.hopLength = unsafe.Pointer(opt.HopLength)
 	blk.winLength = unsafe.Pointer(opt.WinLength)
-	blk.window = opt.Window.optHandle(opISTFT, "window")
+	blk.window = unsafe.Pointer(opt.Window.T)
 	blk.center = boolInt(orDefault(opt.Center, true))
 	blk.normalized = boolInt(opt.Normalized)
 	blk.onesided = unsafe.Pointer(opt.Onesided)
@@ -2230,7 +2230,7 @@ func ItemScalar(self Tensor) Scalar {
 		self  unsafe.Pointer
 		r0    cScalar
 	}
-	blk.self = self.handle(opItemScalar, "self")
+	blk.self = self.word(opItemScalar, "self")
 	call(opItemScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0.value()

@@ -92,7 +92,7 @@ func KaiserWindowBetaOut(windowLength int64, periodic bool, beta float64, out Te
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
 	blk.beta = beta
-	blk.out = out.handle(opKaiserWindowBetaOut, "out")
+	blk.out = out.word(opKaiserWindowBetaOut, "out")
 	call(opKaiserWindowBetaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -113,7 +113,7 @@ func KaiserWindowOut(windowLength int64, out Tensor) Tensor {
 		out          unsafe.Pointer
 	}
 	blk.windowLength = windowLength
-	blk.out = out.handle(opKaiserWindowOut, "out")
+	blk.out = out.word(opKaiserWindowOut, "out")
 	call(opKaiserWindowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -169,7 +169,7 @@ func KaiserWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Tens
 	}
 	blk.windowLength = windowLength
 	blk.periodic = boolInt(periodic)
-	blk.out = out.handle(opKaiserWindowPeriodicOut, "out")
+	blk.out = out.word(opKaiserWindowPeriodicOut, "out")
 	call(opKaiserWindowPeriodicOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -200,8 +200,8 @@ func KLDiv(self, target Tensor, opts ...KLDivOptions) Tensor {
 	if given(len(opts), opKLDiv) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opKLDiv, "self")
-	blk.target = target.handle(opKLDiv, "target")
+	blk.self = self.word(opKLDiv, "self")
+	blk.target = target.word(opKLDiv, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.logTarget = boolInt(opt.LogTarget)
 	call(opKLDiv, unsafe.Pointer(&blk))
@@ -223,8 +223,8 @@ func Kron(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opKron, "self")
-	blk.other = other.handle(opKron, "other")
+	blk.self = self.word(opKron, "self")
+	blk.other = other.word(opKron, "other")
 	call(opKron, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -251,9 +251,9 @@ func KronOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opKronOut, "self")
-	blk.other = other.handle(opKronOut, "other")
-	blk.out = out.handle(opKronOut, "out")
+	blk.self = self.word(opKronOut, "self")
+	blk.other = other.word(opKronOut, "other")
+	blk.out = out.word(opKronOut, "out")
 	call(opKronOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -286,7 +286,7 @@ func KthValue(self Tensor, k int64, opts ...KthValueOptions) (values Tensor, ind
 	if given(len(opts), opKthValue) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opKthValue, "self")
+	blk.self = self.word(opKthValue, "self")
 	blk.k = k
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -328,12 +328,12 @@ func KthValueValues(self Tensor, k int64, values, indices Tensor, opts ...KthVal
 	if given(len(opts), opKthValueValues) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opKthValueValues, "self")
+	blk.self = self.word(opKthValueValues, "self")
 	blk.k = k
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.values = values.handle(opKthValueValues, "values")
-	blk.indices = indices.handle(opKthValueValues, "indices")
+	blk.values = values.word(opKthValueValues, "values")
+	blk.indices = indices.word(opKthValueValues, "indices")
 	call(opKthValueValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)

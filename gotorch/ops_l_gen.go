@@ -30,8 +30,8 @@ func L1Loss(self, target Tensor, opts ...L1LossOptions) Tensor {
 	if given(len(opts), opL1Loss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opL1Loss, "self")
-	blk.target = target.handle(opL1Loss, "target")
+	blk.self = self.word(opL1Loss, "self")
+	blk.target = target.word(opL1Loss, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opL1Loss, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -69,10 +69,10 @@ func LayerNorm(input Tensor, normalizedShape []int64, opts ...LayerNormOptions) 
 	if given(len(opts), opLayerNorm) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLayerNorm, "input")
+	blk.input = input.word(opLayerNorm, "input")
 	blk.normalizedShape, blk.normalizedShapeLen = unsafe.Pointer(unsafe.SliceData(normalizedShape)), int64(len(normalizedShape))
-	blk.weight = opt.Weight.optHandle(opLayerNorm, "weight")
-	blk.bias = opt.Bias.optHandle(opLayerNorm, "bias")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	blk.eps = orDefault(opt.Eps, 1e-05)
 	blk.cudnnEnable = boolInt(orDefault(opt.CuDNNEnable, true))
 	call(opLayerNorm, unsafe.Pointer(&blk))
@@ -95,8 +95,8 @@ func LCM(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLCM, "self")
-	blk.other = other.handle(opLCM, "other")
+	blk.self = self.word(opLCM, "self")
+	blk.other = other.word(opLCM, "other")
 	call(opLCM, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -122,8 +122,8 @@ func LCM_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLCM_, "self")
-	blk.other = other.handle(opLCM_, "other")
+	blk.self = self.word(opLCM_, "self")
+	blk.other = other.word(opLCM_, "other")
 	call(opLCM_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -150,9 +150,9 @@ func LCMOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLCMOut, "self")
-	blk.other = other.handle(opLCMOut, "other")
-	blk.out = out.handle(opLCMOut, "out")
+	blk.self = self.word(opLCMOut, "self")
+	blk.other = other.word(opLCMOut, "other")
+	blk.out = out.word(opLCMOut, "out")
 	call(opLCMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -172,8 +172,8 @@ func Ldexp(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLdexp, "self")
-	blk.other = other.handle(opLdexp, "other")
+	blk.self = self.word(opLdexp, "self")
+	blk.other = other.word(opLdexp, "other")
 	call(opLdexp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -199,8 +199,8 @@ func Ldexp_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLdexp_, "self")
-	blk.other = other.handle(opLdexp_, "other")
+	blk.self = self.word(opLdexp_, "self")
+	blk.other = other.word(opLdexp_, "other")
 	call(opLdexp_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -227,9 +227,9 @@ func LdexpOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLdexpOut, "self")
-	blk.other = other.handle(opLdexpOut, "other")
-	blk.out = out.handle(opLdexpOut, "out")
+	blk.self = self.word(opLdexpOut, "self")
+	blk.other = other.word(opLdexpOut, "other")
+	blk.out = out.word(opLdexpOut, "out")
 	call(opLdexpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -250,8 +250,8 @@ func Le(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLe, "self")
-	blk.other = other.handle(opLe, "other")
+	blk.self = self.word(opLe, "self")
+	blk.other = other.word(opLe, "other")
 	call(opLe, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -277,8 +277,8 @@ func Le_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLe_, "self")
-	blk.other = other.handle(opLe_, "other")
+	blk.self = self.word(opLe_, "self")
+	blk.other = other.word(opLe_, "other")
 	call(opLe_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -311,7 +311,7 @@ func LeakyReLU(self Tensor, opts ...LeakyReLUOptions) Tensor {
 	if given(len(opts), opLeakyReLU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLeakyReLU, "self")
+	blk.self = self.word(opLeakyReLU, "self")
 	if opt.NegativeSlope == nil {
 		opt.NegativeSlope = 0.01
 	}
@@ -338,7 +338,7 @@ func LeakyReLU_(self Tensor, opts ...LeakyReLUOptions) Tensor {
 	if given(len(opts), opLeakyReLU_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLeakyReLU_, "self")
+	blk.self = self.word(opLeakyReLU_, "self")
 	if opt.NegativeSlope == nil {
 		opt.NegativeSlope = 0.01
 	}
@@ -361,8 +361,8 @@ func LeakyReLUBackward(gradOutput, self Tensor, negativeSlope Scalar, selfIsResu
 		selfIsResult  int64
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opLeakyReLUBackward, "grad_output")
-	blk.self = self.handle(opLeakyReLUBackward, "self")
+	blk.gradOutput = gradOutput.word(opLeakyReLUBackward, "grad_output")
+	blk.self = self.word(opLeakyReLUBackward, "self")
 	blk.negativeSlope = makeScalar(negativeSlope, opLeakyReLUBackward, "negative_slope")
 	blk.selfIsResult = boolInt(selfIsResult)
 	call(opLeakyReLUBackward, unsafe.Pointer(&blk))
@@ -386,11 +386,11 @@ func LeakyReLUBackwardGradInput(gradOutput, self Tensor, negativeSlope Scalar, s
 		selfIsResult  int64
 		gradInput     unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opLeakyReLUBackwardGradInput, "grad_output")
-	blk.self = self.handle(opLeakyReLUBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opLeakyReLUBackwardGradInput, "grad_output")
+	blk.self = self.word(opLeakyReLUBackwardGradInput, "self")
 	blk.negativeSlope = makeScalar(negativeSlope, opLeakyReLUBackwardGradInput, "negative_slope")
 	blk.selfIsResult = boolInt(selfIsResult)
-	blk.gradInput = gradInput.handle(opLeakyReLUBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opLeakyReLUBackwardGradInput, "grad_input")
 	call(opLeakyReLUBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -416,12 +416,12 @@ func LeakyReLUOut(self, out Tensor, opts ...LeakyReLUOptions) Tensor {
 	if given(len(opts), opLeakyReLUOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLeakyReLUOut, "self")
+	blk.self = self.word(opLeakyReLUOut, "self")
 	if opt.NegativeSlope == nil {
 		opt.NegativeSlope = 0.01
 	}
 	blk.negativeSlope = makeScalar(opt.NegativeSlope, opLeakyReLUOut, "negative_slope")
-	blk.out = out.handle(opLeakyReLUOut, "out")
+	blk.out = out.word(opLeakyReLUOut, "out")
 	call(opLeakyReLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -443,9 +443,9 @@ func LeOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLeOut, "self")
-	blk.other = other.handle(opLeOut, "other")
-	blk.out = out.handle(opLeOut, "out")
+	blk.self = self.word(opLeOut, "self")
+	blk.other = other.word(opLeOut, "other")
+	blk.out = out.word(opLeOut, "out")
 	call(opLeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -467,9 +467,9 @@ func Lerp(self, end, weight Tensor) Tensor {
 		weight unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opLerp, "self")
-	blk.end = end.handle(opLerp, "end")
-	blk.weight = weight.handle(opLerp, "weight")
+	blk.self = self.word(opLerp, "self")
+	blk.end = end.word(opLerp, "end")
+	blk.weight = weight.word(opLerp, "weight")
 	call(opLerp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(end.T)
@@ -497,9 +497,9 @@ func Lerp_(self, end, weight Tensor) Tensor {
 		end    unsafe.Pointer
 		weight unsafe.Pointer
 	}
-	blk.self = self.handle(opLerp_, "self")
-	blk.end = end.handle(opLerp_, "end")
-	blk.weight = weight.handle(opLerp_, "weight")
+	blk.self = self.word(opLerp_, "self")
+	blk.end = end.word(opLerp_, "end")
+	blk.weight = weight.word(opLerp_, "weight")
 	call(opLerp_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(end.T)
@@ -528,10 +528,10 @@ func LerpOut(self, end, weight, out Tensor) Tensor {
 		weight unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opLerpOut, "self")
-	blk.end = end.handle(opLerpOut, "end")
-	blk.weight = weight.handle(opLerpOut, "weight")
-	blk.out = out.handle(opLerpOut, "out")
+	blk.self = self.word(opLerpOut, "self")
+	blk.end = end.word(opLerpOut, "end")
+	blk.weight = weight.word(opLerpOut, "weight")
+	blk.out = out.word(opLerpOut, "out")
 	call(opLerpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(end.T)
@@ -554,8 +554,8 @@ func LerpScalar(self, end Tensor, weight Scalar) Tensor {
 		weight cScalar
 		r0     outTensor
 	}
-	blk.self = self.handle(opLerpScalar, "self")
-	blk.end = end.handle(opLerpScalar, "end")
+	blk.self = self.word(opLerpScalar, "self")
+	blk.end = end.word(opLerpScalar, "end")
 	blk.weight = makeScalar(weight, opLerpScalar, "weight")
 	call(opLerpScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -583,8 +583,8 @@ func LerpScalar_(self, end Tensor, weight Scalar) Tensor {
 		end    unsafe.Pointer
 		weight cScalar
 	}
-	blk.self = self.handle(opLerpScalar_, "self")
-	blk.end = end.handle(opLerpScalar_, "end")
+	blk.self = self.word(opLerpScalar_, "self")
+	blk.end = end.word(opLerpScalar_, "end")
 	blk.weight = makeScalar(weight, opLerpScalar_, "weight")
 	call(opLerpScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -613,10 +613,10 @@ func LerpScalarOut(self, end Tensor, weight Scalar, out Tensor) Tensor {
 		weight cScalar
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opLerpScalarOut, "self")
-	blk.end = end.handle(opLerpScalarOut, "end")
+	blk.self = self.word(opLerpScalarOut, "self")
+	blk.end = end.word(opLerpScalarOut, "end")
 	blk.weight = makeScalar(weight, opLerpScalarOut, "weight")
-	blk.out = out.handle(opLerpScalarOut, "out")
+	blk.out = out.word(opLerpScalarOut, "out")
 	call(opLerpScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(end.T)
@@ -637,7 +637,7 @@ func LeScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opLeScalar, "self")
+	blk.self = self.word(opLeScalar, "self")
 	blk.other = makeScalar(other, opLeScalar, "other")
 	call(opLeScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -663,7 +663,7 @@ func LeScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opLeScalar_, "self")
+	blk.self = self.word(opLeScalar_, "self")
 	blk.other = makeScalar(other, opLeScalar_, "other")
 	call(opLeScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -690,9 +690,9 @@ func LeScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLeScalarOut, "self")
+	blk.self = self.word(opLeScalarOut, "self")
 	blk.other = makeScalar(other, opLeScalarOut, "other")
-	blk.out = out.handle(opLeScalarOut, "out")
+	blk.out = out.word(opLeScalarOut, "out")
 	call(opLeScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -711,8 +711,8 @@ func Less(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLess, "self")
-	blk.other = other.handle(opLess, "other")
+	blk.self = self.word(opLess, "self")
+	blk.other = other.word(opLess, "other")
 	call(opLess, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -737,8 +737,8 @@ func Less_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLess_, "self")
-	blk.other = other.handle(opLess_, "other")
+	blk.self = self.word(opLess_, "self")
+	blk.other = other.word(opLess_, "other")
 	call(opLess_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -763,8 +763,8 @@ func LessEqual(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLessEqual, "self")
-	blk.other = other.handle(opLessEqual, "other")
+	blk.self = self.word(opLessEqual, "self")
+	blk.other = other.word(opLessEqual, "other")
 	call(opLessEqual, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -790,8 +790,8 @@ func LessEqual_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLessEqual_, "self")
-	blk.other = other.handle(opLessEqual_, "other")
+	blk.self = self.word(opLessEqual_, "self")
+	blk.other = other.word(opLessEqual_, "other")
 	call(opLessEqual_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -818,9 +818,9 @@ func LessEqualOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLessEqualOut, "self")
-	blk.other = other.handle(opLessEqualOut, "other")
-	blk.out = out.handle(opLessEqualOut, "out")
+	blk.self = self.word(opLessEqualOut, "self")
+	blk.other = other.word(opLessEqualOut, "other")
+	blk.out = out.word(opLessEqualOut, "out")
 	call(opLessEqualOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -841,7 +841,7 @@ func LessEqualScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opLessEqualScalar, "self")
+	blk.self = self.word(opLessEqualScalar, "self")
 	blk.other = makeScalar(other, opLessEqualScalar, "other")
 	call(opLessEqualScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -867,7 +867,7 @@ func LessEqualScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opLessEqualScalar_, "self")
+	blk.self = self.word(opLessEqualScalar_, "self")
 	blk.other = makeScalar(other, opLessEqualScalar_, "other")
 	call(opLessEqualScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -894,9 +894,9 @@ func LessEqualScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLessEqualScalarOut, "self")
+	blk.self = self.word(opLessEqualScalarOut, "self")
 	blk.other = makeScalar(other, opLessEqualScalarOut, "other")
-	blk.out = out.handle(opLessEqualScalarOut, "out")
+	blk.out = out.word(opLessEqualScalarOut, "out")
 	call(opLessEqualScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -918,9 +918,9 @@ func LessOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLessOut, "self")
-	blk.other = other.handle(opLessOut, "other")
-	blk.out = out.handle(opLessOut, "out")
+	blk.self = self.word(opLessOut, "self")
+	blk.other = other.word(opLessOut, "other")
+	blk.out = out.word(opLessOut, "out")
 	call(opLessOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -940,7 +940,7 @@ func LessScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opLessScalar, "self")
+	blk.self = self.word(opLessScalar, "self")
 	blk.other = makeScalar(other, opLessScalar, "other")
 	call(opLessScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -966,7 +966,7 @@ func LessScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opLessScalar_, "self")
+	blk.self = self.word(opLessScalar_, "self")
 	blk.other = makeScalar(other, opLessScalar_, "other")
 	call(opLessScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -993,9 +993,9 @@ func LessScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLessScalarOut, "self")
+	blk.self = self.word(opLessScalarOut, "self")
 	blk.other = makeScalar(other, opLessScalarOut, "other")
-	blk.out = out.handle(opLessScalarOut, "out")
+	blk.out = out.word(opLessScalarOut, "out")
 	call(opLessScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1014,7 +1014,7 @@ func Lgamma(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLgamma, "self")
+	blk.self = self.word(opLgamma, "self")
 	call(opLgamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1038,7 +1038,7 @@ func Lgamma_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opLgamma_, "self")
+	blk.self = self.word(opLgamma_, "self")
 	call(opLgamma_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1063,8 +1063,8 @@ func LgammaOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLgammaOut, "self")
-	blk.out = out.handle(opLgammaOut, "out")
+	blk.self = self.word(opLgammaOut, "self")
+	blk.out = out.word(opLgammaOut, "out")
 	call(opLgammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1081,7 +1081,7 @@ func Lift(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLift, "self")
+	blk.self = self.word(opLift, "self")
 	call(opLift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1098,7 +1098,7 @@ func LiftFresh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLiftFresh, "self")
+	blk.self = self.word(opLiftFresh, "self")
 	call(opLiftFresh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1114,7 +1114,7 @@ func LiftFreshCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLiftFreshCopy, "self")
+	blk.self = self.word(opLiftFreshCopy, "self")
 	call(opLiftFreshCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1132,8 +1132,8 @@ func LiftFreshCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLiftFreshCopyOut, "self")
-	blk.out = out.handle(opLiftFreshCopyOut, "out")
+	blk.self = self.word(opLiftFreshCopyOut, "self")
+	blk.out = out.word(opLiftFreshCopyOut, "out")
 	call(opLiftFreshCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1152,8 +1152,8 @@ func LiftOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLiftOut, "self")
-	blk.out = out.handle(opLiftOut, "out")
+	blk.self = self.word(opLiftOut, "self")
+	blk.out = out.word(opLiftOut, "out")
 	call(opLiftOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1182,7 +1182,7 @@ func LinalgCholesky(self Tensor, opts ...LinalgCholeskyOptions) Tensor {
 	if given(len(opts), opLinalgCholesky) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCholesky, "self")
+	blk.self = self.word(opLinalgCholesky, "self")
 	blk.upper = boolInt(opt.Upper)
 	call(opLinalgCholesky, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1214,7 +1214,7 @@ func LinalgCholeskyEx(self Tensor, opts ...LinalgCholeskyExOptions) (l_ Tensor, 
 	if given(len(opts), opLinalgCholeskyEx) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCholeskyEx, "self")
+	blk.self = self.word(opLinalgCholeskyEx, "self")
 	blk.upper = boolInt(opt.Upper)
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgCholeskyEx, unsafe.Pointer(&blk))
@@ -1249,11 +1249,11 @@ func LinalgCholeskyExL(self, l_, info Tensor, opts ...LinalgCholeskyExLOptions) 
 	if given(len(opts), opLinalgCholeskyExL) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCholeskyExL, "self")
+	blk.self = self.word(opLinalgCholeskyExL, "self")
 	blk.upper = boolInt(opt.Upper)
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.l_ = l_.handle(opLinalgCholeskyExL, "L")
-	blk.info = info.handle(opLinalgCholeskyExL, "info")
+	blk.l_ = l_.word(opLinalgCholeskyExL, "L")
+	blk.info = info.word(opLinalgCholeskyExL, "info")
 	call(opLinalgCholeskyExL, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(l_.T)
@@ -1280,9 +1280,9 @@ func LinalgCholeskyOut(self, out Tensor, opts ...LinalgCholeskyOptions) Tensor {
 	if given(len(opts), opLinalgCholeskyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCholeskyOut, "self")
+	blk.self = self.word(opLinalgCholeskyOut, "self")
 	blk.upper = boolInt(opt.Upper)
-	blk.out = out.handle(opLinalgCholeskyOut, "out")
+	blk.out = out.word(opLinalgCholeskyOut, "out")
 	call(opLinalgCholeskyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1311,7 +1311,7 @@ func LinalgCond(self Tensor, opts ...LinalgCondOptions) Tensor {
 	if given(len(opts), opLinalgCond) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCond, "self")
+	blk.self = self.word(opLinalgCond, "self")
 	blk.p = optScalar(opt.P, opLinalgCond, "p")
 	call(opLinalgCond, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1337,9 +1337,9 @@ func LinalgCondOut(self, out Tensor, opts ...LinalgCondOptions) Tensor {
 	if given(len(opts), opLinalgCondOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCondOut, "self")
+	blk.self = self.word(opLinalgCondOut, "self")
 	blk.p = optScalar(opt.P, opLinalgCondOut, "p")
-	blk.out = out.handle(opLinalgCondOut, "out")
+	blk.out = out.word(opLinalgCondOut, "out")
 	call(opLinalgCondOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1359,7 +1359,7 @@ func LinalgCondPStr(self Tensor, p string) Tensor {
 		p     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLinalgCondPStr, "self")
+	blk.self = self.word(opLinalgCondPStr, "self")
 	blk.p = cString(p, opLinalgCondPStr, "p")
 	call(opLinalgCondPStr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1381,9 +1381,9 @@ func LinalgCondPStrOut(self Tensor, p string, out Tensor) Tensor {
 		p     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgCondPStrOut, "self")
+	blk.self = self.word(opLinalgCondPStrOut, "self")
 	blk.p = cString(p, opLinalgCondPStrOut, "p")
-	blk.out = out.handle(opLinalgCondPStrOut, "out")
+	blk.out = out.word(opLinalgCondPStrOut, "out")
 	call(opLinalgCondPStrOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1413,8 +1413,8 @@ func LinalgCross(self, other Tensor, opts ...LinalgCrossOptions) Tensor {
 	if given(len(opts), opLinalgCross) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCross, "self")
-	blk.other = other.handle(opLinalgCross, "other")
+	blk.self = self.word(opLinalgCross, "self")
+	blk.other = other.word(opLinalgCross, "other")
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opLinalgCross, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1442,10 +1442,10 @@ func LinalgCrossOut(self, other, out Tensor, opts ...LinalgCrossOptions) Tensor 
 	if given(len(opts), opLinalgCrossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgCrossOut, "self")
-	blk.other = other.handle(opLinalgCrossOut, "other")
+	blk.self = self.word(opLinalgCrossOut, "self")
+	blk.other = other.word(opLinalgCrossOut, "other")
 	blk.dim = orDefault(opt.Dim, -1)
-	blk.out = out.handle(opLinalgCrossOut, "out")
+	blk.out = out.word(opLinalgCrossOut, "out")
 	call(opLinalgCrossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1464,7 +1464,7 @@ func LinalgDet(a_ Tensor) Tensor {
 		a_    unsafe.Pointer
 		r0    outTensor
 	}
-	blk.a_ = a_.handle(opLinalgDet, "A")
+	blk.a_ = a_.word(opLinalgDet, "A")
 	call(opLinalgDet, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1483,8 +1483,8 @@ func LinalgDetOut(a_, out Tensor) Tensor {
 		a_    unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.a_ = a_.handle(opLinalgDetOut, "A")
-	blk.out = out.handle(opLinalgDetOut, "out")
+	blk.a_ = a_.word(opLinalgDetOut, "A")
+	blk.out = out.word(opLinalgDetOut, "out")
 	call(opLinalgDetOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(out.T)
@@ -1519,7 +1519,7 @@ func LinalgDiagonal(a_ Tensor, opts ...LinalgDiagonalOptions) Tensor {
 	if given(len(opts), opLinalgDiagonal) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgDiagonal, "A")
+	blk.a_ = a_.word(opLinalgDiagonal, "A")
 	blk.offset = opt.Offset
 	blk.dim1 = orDefault(opt.Dim1, -2)
 	blk.dim2 = orDefault(opt.Dim2, -1)
@@ -1541,7 +1541,7 @@ func LinalgEig(self Tensor) (eigenvalues Tensor, eigenvectors Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opLinalgEig, "self")
+	blk.self = self.word(opLinalgEig, "self")
 	call(opLinalgEig, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -1570,7 +1570,7 @@ func LinalgEigh(self Tensor, opts ...LinalgEighOptions) (eigenvalues Tensor, eig
 	if given(len(opts), opLinalgEigh) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgEigh, "self")
+	blk.self = self.word(opLinalgEigh, "self")
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
@@ -1605,13 +1605,13 @@ func LinalgEighEigvals(self, eigvals, eigvecs Tensor, opts ...LinalgEighEigvalsO
 	if given(len(opts), opLinalgEighEigvals) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgEighEigvals, "self")
+	blk.self = self.word(opLinalgEighEigvals, "self")
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
 	blk.uPLO_ = cString(opt.UPLO, opLinalgEighEigvals, "UPLO")
-	blk.eigvals = eigvals.handle(opLinalgEighEigvals, "eigvals")
-	blk.eigvecs = eigvecs.handle(opLinalgEighEigvals, "eigvecs")
+	blk.eigvals = eigvals.word(opLinalgEighEigvals, "eigvals")
+	blk.eigvecs = eigvecs.word(opLinalgEighEigvals, "eigvecs")
 	call(opLinalgEighEigvals, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(eigvals.T)
@@ -1634,9 +1634,9 @@ func LinalgEigOut(self, eigenvalues, eigenvectors Tensor) (Tensor, Tensor) {
 		eigenvalues  unsafe.Pointer
 		eigenvectors unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgEigOut, "self")
-	blk.eigenvalues = eigenvalues.handle(opLinalgEigOut, "eigenvalues")
-	blk.eigenvectors = eigenvectors.handle(opLinalgEigOut, "eigenvectors")
+	blk.self = self.word(opLinalgEigOut, "self")
+	blk.eigenvalues = eigenvalues.word(opLinalgEigOut, "eigenvalues")
+	blk.eigenvectors = eigenvectors.word(opLinalgEigOut, "eigenvectors")
 	call(opLinalgEigOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(eigenvalues.T)
@@ -1656,7 +1656,7 @@ func LinalgEigvals(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLinalgEigvals, "self")
+	blk.self = self.word(opLinalgEigvals, "self")
 	call(opLinalgEigvals, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1684,7 +1684,7 @@ func LinalgEigvalsh(self Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	if given(len(opts), opLinalgEigvalsh) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgEigvalsh, "self")
+	blk.self = self.word(opLinalgEigvalsh, "self")
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
@@ -1713,12 +1713,12 @@ func LinalgEigvalshOut(self, out Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	if given(len(opts), opLinalgEigvalshOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgEigvalshOut, "self")
+	blk.self = self.word(opLinalgEigvalshOut, "self")
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
 	blk.uPLO_ = cString(opt.UPLO, opLinalgEigvalshOut, "UPLO")
-	blk.out = out.handle(opLinalgEigvalshOut, "out")
+	blk.out = out.word(opLinalgEigvalshOut, "out")
 	call(opLinalgEigvalshOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1739,8 +1739,8 @@ func LinalgEigvalsOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgEigvalsOut, "self")
-	blk.out = out.handle(opLinalgEigvalsOut, "out")
+	blk.self = self.word(opLinalgEigvalsOut, "self")
+	blk.out = out.word(opLinalgEigvalsOut, "out")
 	call(opLinalgEigvalsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1760,8 +1760,8 @@ func LinalgHouseholderProduct(input, tau Tensor) Tensor {
 		tau   unsafe.Pointer
 		r0    outTensor
 	}
-	blk.input = input.handle(opLinalgHouseholderProduct, "input")
-	blk.tau = tau.handle(opLinalgHouseholderProduct, "tau")
+	blk.input = input.word(opLinalgHouseholderProduct, "input")
+	blk.tau = tau.word(opLinalgHouseholderProduct, "tau")
 	call(opLinalgHouseholderProduct, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(tau.T)
@@ -1783,9 +1783,9 @@ func LinalgHouseholderProductOut(input, tau, out Tensor) Tensor {
 		tau   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.input = input.handle(opLinalgHouseholderProductOut, "input")
-	blk.tau = tau.handle(opLinalgHouseholderProductOut, "tau")
-	blk.out = out.handle(opLinalgHouseholderProductOut, "out")
+	blk.input = input.word(opLinalgHouseholderProductOut, "input")
+	blk.tau = tau.word(opLinalgHouseholderProductOut, "tau")
+	blk.out = out.word(opLinalgHouseholderProductOut, "out")
 	call(opLinalgHouseholderProductOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(tau.T)
@@ -1804,7 +1804,7 @@ func LinalgInv(a_ Tensor) Tensor {
 		a_    unsafe.Pointer
 		r0    outTensor
 	}
-	blk.a_ = a_.handle(opLinalgInv, "A")
+	blk.a_ = a_.word(opLinalgInv, "A")
 	call(opLinalgInv, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1833,7 +1833,7 @@ func LinalgInvEx(a_ Tensor, opts ...LinalgInvExOptions) (inverse Tensor, info Te
 	if given(len(opts), opLinalgInvEx) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgInvEx, "A")
+	blk.a_ = a_.word(opLinalgInvEx, "A")
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgInvEx, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
@@ -1865,10 +1865,10 @@ func LinalgInvExInverse(a_, inverse, info Tensor, opts ...LinalgInvExInverseOpti
 	if given(len(opts), opLinalgInvExInverse) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgInvExInverse, "A")
+	blk.a_ = a_.word(opLinalgInvExInverse, "A")
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.inverse = inverse.handle(opLinalgInvExInverse, "inverse")
-	blk.info = info.handle(opLinalgInvExInverse, "info")
+	blk.inverse = inverse.word(opLinalgInvExInverse, "inverse")
+	blk.info = info.word(opLinalgInvExInverse, "info")
 	call(opLinalgInvExInverse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(inverse.T)
@@ -1890,8 +1890,8 @@ func LinalgInvOut(a_, out Tensor) Tensor {
 		a_    unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.a_ = a_.handle(opLinalgInvOut, "A")
-	blk.out = out.handle(opLinalgInvOut, "out")
+	blk.a_ = a_.word(opLinalgInvOut, "A")
+	blk.out = out.word(opLinalgInvOut, "out")
 	call(opLinalgInvOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(out.T)
@@ -1921,7 +1921,7 @@ func LinalgLDLFactor(self Tensor, opts ...LinalgLDLFactorOptions) (lD_ Tensor, p
 	if given(len(opts), opLinalgLDLFactor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgLDLFactor, "self")
+	blk.self = self.word(opLinalgLDLFactor, "self")
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgLDLFactor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1954,7 +1954,7 @@ func LinalgLDLFactorEx(self Tensor, opts ...LinalgLDLFactorExOptions) (lD_ Tenso
 	if given(len(opts), opLinalgLDLFactorEx) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgLDLFactorEx, "self")
+	blk.self = self.word(opLinalgLDLFactorEx, "self")
 	blk.hermitian = boolInt(opt.Hermitian)
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgLDLFactorEx, unsafe.Pointer(&blk))
@@ -1984,12 +1984,12 @@ func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFacto
 	if given(len(opts), opLinalgLDLFactorExOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgLDLFactorExOut, "self")
+	blk.self = self.word(opLinalgLDLFactorExOut, "self")
 	blk.hermitian = boolInt(opt.Hermitian)
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.lD_ = lD_.handle(opLinalgLDLFactorExOut, "LD")
-	blk.pivots = pivots.handle(opLinalgLDLFactorExOut, "pivots")
-	blk.info = info.handle(opLinalgLDLFactorExOut, "info")
+	blk.lD_ = lD_.word(opLinalgLDLFactorExOut, "LD")
+	blk.pivots = pivots.word(opLinalgLDLFactorExOut, "pivots")
+	blk.info = info.word(opLinalgLDLFactorExOut, "info")
 	call(opLinalgLDLFactorExOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(lD_.T)
@@ -2018,10 +2018,10 @@ func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOptions
 	if given(len(opts), opLinalgLDLFactorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgLDLFactorOut, "self")
+	blk.self = self.word(opLinalgLDLFactorOut, "self")
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.lD_ = lD_.handle(opLinalgLDLFactorOut, "LD")
-	blk.pivots = pivots.handle(opLinalgLDLFactorOut, "pivots")
+	blk.lD_ = lD_.word(opLinalgLDLFactorOut, "LD")
+	blk.pivots = pivots.word(opLinalgLDLFactorOut, "pivots")
 	call(opLinalgLDLFactorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(lD_.T)
@@ -2053,9 +2053,9 @@ func LinalgLDLSolve(lD_, pivots, b_ Tensor, opts ...LinalgLDLSolveOptions) Tenso
 	if given(len(opts), opLinalgLDLSolve) {
 		opt = opts[0]
 	}
-	blk.lD_ = lD_.handle(opLinalgLDLSolve, "LD")
-	blk.pivots = pivots.handle(opLinalgLDLSolve, "pivots")
-	blk.b_ = b_.handle(opLinalgLDLSolve, "B")
+	blk.lD_ = lD_.word(opLinalgLDLSolve, "LD")
+	blk.pivots = pivots.word(opLinalgLDLSolve, "pivots")
+	blk.b_ = b_.word(opLinalgLDLSolve, "B")
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgLDLSolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(lD_.T)
@@ -2085,11 +2085,11 @@ func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOption
 	if given(len(opts), opLinalgLDLSolveOut) {
 		opt = opts[0]
 	}
-	blk.lD_ = lD_.handle(opLinalgLDLSolveOut, "LD")
-	blk.pivots = pivots.handle(opLinalgLDLSolveOut, "pivots")
-	blk.b_ = b_.handle(opLinalgLDLSolveOut, "B")
+	blk.lD_ = lD_.word(opLinalgLDLSolveOut, "LD")
+	blk.pivots = pivots.word(opLinalgLDLSolveOut, "pivots")
+	blk.b_ = b_.word(opLinalgLDLSolveOut, "B")
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgLDLSolveOut, "out")
+	blk.out = out.word(opLinalgLDLSolveOut, "out")
 	call(opLinalgLDLSolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(lD_.T)
 	runtime.KeepAlive(pivots.T)
@@ -2126,8 +2126,8 @@ func LinalgLstsq(self, b Tensor, opts ...LinalgLstsqOptions) (solution Tensor, r
 	if given(len(opts), opLinalgLstsq) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgLstsq, "self")
-	blk.b = b.handle(opLinalgLstsq, "b")
+	blk.self = self.word(opLinalgLstsq, "self")
+	blk.b = b.word(opLinalgLstsq, "b")
 	blk.rcond = unsafe.Pointer(opt.Rcond)
 	blk.driver = optString(opt.Driver, opLinalgLstsq, "driver")
 	call(opLinalgLstsq, unsafe.Pointer(&blk))
@@ -2160,14 +2160,14 @@ func LinalgLstsqOut(self, b, solution, residuals, rank, singularValues Tensor, o
 	if given(len(opts), opLinalgLstsqOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgLstsqOut, "self")
-	blk.b = b.handle(opLinalgLstsqOut, "b")
+	blk.self = self.word(opLinalgLstsqOut, "self")
+	blk.b = b.word(opLinalgLstsqOut, "b")
 	blk.rcond = unsafe.Pointer(opt.Rcond)
 	blk.driver = optString(opt.Driver, opLinalgLstsqOut, "driver")
-	blk.solution = solution.handle(opLinalgLstsqOut, "solution")
-	blk.residuals = residuals.handle(opLinalgLstsqOut, "residuals")
-	blk.rank = rank.handle(opLinalgLstsqOut, "rank")
-	blk.singularValues = singularValues.handle(opLinalgLstsqOut, "singular_values")
+	blk.solution = solution.word(opLinalgLstsqOut, "solution")
+	blk.residuals = residuals.word(opLinalgLstsqOut, "residuals")
+	blk.rank = rank.word(opLinalgLstsqOut, "rank")
+	blk.singularValues = singularValues.word(opLinalgLstsqOut, "singular_values")
 	call(opLinalgLstsqOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(b.T)
@@ -2202,7 +2202,7 @@ func LinalgLU(a_ Tensor, opts ...LinalgLUOptions) (p_ Tensor, l_ Tensor, u_ Tens
 	if given(len(opts), opLinalgLU) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgLU, "A")
+	blk.a_ = a_.word(opLinalgLU, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	call(opLinalgLU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
@@ -2232,7 +2232,7 @@ func LinalgLUFactor(a_ Tensor, opts ...LinalgLUFactorOptions) (lU_ Tensor, pivot
 	if given(len(opts), opLinalgLUFactor) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgLUFactor, "A")
+	blk.a_ = a_.word(opLinalgLUFactor, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	call(opLinalgLUFactor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
@@ -2265,7 +2265,7 @@ func LinalgLUFactorEx(a_ Tensor, opts ...LinalgLUFactorExOptions) (lU_ Tensor, p
 	if given(len(opts), opLinalgLUFactorEx) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgLUFactorEx, "A")
+	blk.a_ = a_.word(opLinalgLUFactorEx, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgLUFactorEx, unsafe.Pointer(&blk))
@@ -2295,12 +2295,12 @@ func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExO
 	if given(len(opts), opLinalgLUFactorExOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgLUFactorExOut, "A")
+	blk.a_ = a_.word(opLinalgLUFactorExOut, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.lU_ = lU_.handle(opLinalgLUFactorExOut, "LU")
-	blk.pivots = pivots.handle(opLinalgLUFactorExOut, "pivots")
-	blk.info = info.handle(opLinalgLUFactorExOut, "info")
+	blk.lU_ = lU_.word(opLinalgLUFactorExOut, "LU")
+	blk.pivots = pivots.word(opLinalgLUFactorExOut, "pivots")
+	blk.info = info.word(opLinalgLUFactorExOut, "info")
 	call(opLinalgLUFactorExOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(lU_.T)
@@ -2329,10 +2329,10 @@ func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOptions) (T
 	if given(len(opts), opLinalgLUFactorOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgLUFactorOut, "A")
+	blk.a_ = a_.word(opLinalgLUFactorOut, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
-	blk.lU_ = lU_.handle(opLinalgLUFactorOut, "LU")
-	blk.pivots = pivots.handle(opLinalgLUFactorOut, "pivots")
+	blk.lU_ = lU_.word(opLinalgLUFactorOut, "LU")
+	blk.pivots = pivots.word(opLinalgLUFactorOut, "pivots")
 	call(opLinalgLUFactorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(lU_.T)
@@ -2361,11 +2361,11 @@ func LinalgLUOut(a_, p_, l_, u_ Tensor, opts ...LinalgLUOptions) (Tensor, Tensor
 	if given(len(opts), opLinalgLUOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgLUOut, "A")
+	blk.a_ = a_.word(opLinalgLUOut, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
-	blk.p_ = p_.handle(opLinalgLUOut, "P")
-	blk.l_ = l_.handle(opLinalgLUOut, "L")
-	blk.u_ = u_.handle(opLinalgLUOut, "U")
+	blk.p_ = p_.word(opLinalgLUOut, "P")
+	blk.l_ = l_.word(opLinalgLUOut, "L")
+	blk.u_ = u_.word(opLinalgLUOut, "U")
 	call(opLinalgLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(p_.T)
@@ -2400,9 +2400,9 @@ func LinalgLUSolve(lU_, pivots, b_ Tensor, opts ...LinalgLUSolveOptions) Tensor 
 	if given(len(opts), opLinalgLUSolve) {
 		opt = opts[0]
 	}
-	blk.lU_ = lU_.handle(opLinalgLUSolve, "LU")
-	blk.pivots = pivots.handle(opLinalgLUSolve, "pivots")
-	blk.b_ = b_.handle(opLinalgLUSolve, "B")
+	blk.lU_ = lU_.word(opLinalgLUSolve, "LU")
+	blk.pivots = pivots.word(opLinalgLUSolve, "pivots")
+	blk.b_ = b_.word(opLinalgLUSolve, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.adjoint = boolInt(opt.Adjoint)
 	call(opLinalgLUSolve, unsafe.Pointer(&blk))
@@ -2434,12 +2434,12 @@ func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOptions)
 	if given(len(opts), opLinalgLUSolveOut) {
 		opt = opts[0]
 	}
-	blk.lU_ = lU_.handle(opLinalgLUSolveOut, "LU")
-	blk.pivots = pivots.handle(opLinalgLUSolveOut, "pivots")
-	blk.b_ = b_.handle(opLinalgLUSolveOut, "B")
+	blk.lU_ = lU_.word(opLinalgLUSolveOut, "LU")
+	blk.pivots = pivots.word(opLinalgLUSolveOut, "pivots")
+	blk.b_ = b_.word(opLinalgLUSolveOut, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.adjoint = boolInt(opt.Adjoint)
-	blk.out = out.handle(opLinalgLUSolveOut, "out")
+	blk.out = out.word(opLinalgLUSolveOut, "out")
 	call(opLinalgLUSolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(lU_.T)
 	runtime.KeepAlive(pivots.T)
@@ -2461,8 +2461,8 @@ func LinalgMatMul(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLinalgMatMul, "self")
-	blk.other = other.handle(opLinalgMatMul, "other")
+	blk.self = self.word(opLinalgMatMul, "self")
+	blk.other = other.word(opLinalgMatMul, "other")
 	call(opLinalgMatMul, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2484,9 +2484,9 @@ func LinalgMatMulOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgMatMulOut, "self")
-	blk.other = other.handle(opLinalgMatMulOut, "other")
-	blk.out = out.handle(opLinalgMatMulOut, "out")
+	blk.self = self.word(opLinalgMatMulOut, "self")
+	blk.other = other.word(opLinalgMatMulOut, "other")
+	blk.out = out.word(opLinalgMatMulOut, "out")
 	call(opLinalgMatMulOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2506,7 +2506,7 @@ func LinalgMatrixExp(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLinalgMatrixExp, "self")
+	blk.self = self.word(opLinalgMatrixExp, "self")
 	call(opLinalgMatrixExp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2526,8 +2526,8 @@ func LinalgMatrixExpOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgMatrixExpOut, "self")
-	blk.out = out.handle(opLinalgMatrixExpOut, "out")
+	blk.self = self.word(opLinalgMatrixExpOut, "self")
+	blk.out = out.word(opLinalgMatrixExpOut, "out")
 	call(opLinalgMatrixExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2562,7 +2562,7 @@ func LinalgMatrixNorm(self Tensor, ord Scalar, opts ...LinalgMatrixNormOptions) 
 	if given(len(opts), opLinalgMatrixNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixNorm, "self")
+	blk.self = self.word(opLinalgMatrixNorm, "self")
 	blk.ord = makeScalar(ord, opLinalgMatrixNorm, "ord")
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -2598,7 +2598,7 @@ func LinalgMatrixNormOut(self Tensor, ord Scalar, out Tensor, opts ...LinalgMatr
 	if given(len(opts), opLinalgMatrixNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixNormOut, "self")
+	blk.self = self.word(opLinalgMatrixNormOut, "self")
 	blk.ord = makeScalar(ord, opLinalgMatrixNormOut, "ord")
 	if opt.Dim == nil {
 		opt.Dim = []int64{-2, -1}
@@ -2606,7 +2606,7 @@ func LinalgMatrixNormOut(self Tensor, ord Scalar, out Tensor, opts ...LinalgMatr
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opLinalgMatrixNormOut, "out")
+	blk.out = out.word(opLinalgMatrixNormOut, "out")
 	call(opLinalgMatrixNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2642,7 +2642,7 @@ func LinalgMatrixNormStrOrd(self Tensor, opts ...LinalgMatrixNormStrOrdOptions) 
 	if given(len(opts), opLinalgMatrixNormStrOrd) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixNormStrOrd, "self")
+	blk.self = self.word(opLinalgMatrixNormStrOrd, "self")
 	if opt.Ord == "" {
 		opt.Ord = "fro"
 	}
@@ -2681,7 +2681,7 @@ func LinalgMatrixNormStrOrdOut(self, out Tensor, opts ...LinalgMatrixNormStrOrdO
 	if given(len(opts), opLinalgMatrixNormStrOrdOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixNormStrOrdOut, "self")
+	blk.self = self.word(opLinalgMatrixNormStrOrdOut, "self")
 	if opt.Ord == "" {
 		opt.Ord = "fro"
 	}
@@ -2692,7 +2692,7 @@ func LinalgMatrixNormStrOrdOut(self, out Tensor, opts ...LinalgMatrixNormStrOrdO
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opLinalgMatrixNormStrOrdOut, "out")
+	blk.out = out.word(opLinalgMatrixNormStrOrdOut, "out")
 	call(opLinalgMatrixNormStrOrdOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2712,7 +2712,7 @@ func LinalgMatrixPower(self Tensor, n int64) Tensor {
 		n     int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opLinalgMatrixPower, "self")
+	blk.self = self.word(opLinalgMatrixPower, "self")
 	blk.n = n
 	call(opLinalgMatrixPower, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2734,9 +2734,9 @@ func LinalgMatrixPowerOut(self Tensor, n int64, out Tensor) Tensor {
 		n     int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgMatrixPowerOut, "self")
+	blk.self = self.word(opLinalgMatrixPowerOut, "self")
 	blk.n = n
-	blk.out = out.handle(opLinalgMatrixPowerOut, "out")
+	blk.out = out.word(opLinalgMatrixPowerOut, "out")
 	call(opLinalgMatrixPowerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2766,7 +2766,7 @@ func LinalgMatrixRank(self Tensor, tol float64, opts ...LinalgMatrixRankOptions)
 	if given(len(opts), opLinalgMatrixRank) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixRank, "self")
+	blk.self = self.word(opLinalgMatrixRank, "self")
 	blk.tol = tol
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgMatrixRank, unsafe.Pointer(&blk))
@@ -2800,7 +2800,7 @@ func LinalgMatrixRankAtolRtolFloat(self Tensor, opts ...LinalgMatrixRankAtolRtol
 	if given(len(opts), opLinalgMatrixRankAtolRtolFloat) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixRankAtolRtolFloat, "self")
+	blk.self = self.word(opLinalgMatrixRankAtolRtolFloat, "self")
 	blk.atol = unsafe.Pointer(opt.Atol)
 	blk.rtol = unsafe.Pointer(opt.Rtol)
 	blk.hermitian = boolInt(opt.Hermitian)
@@ -2830,11 +2830,11 @@ func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRank
 	if given(len(opts), opLinalgMatrixRankAtolRtolFloatOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixRankAtolRtolFloatOut, "self")
+	blk.self = self.word(opLinalgMatrixRankAtolRtolFloatOut, "self")
 	blk.atol = unsafe.Pointer(opt.Atol)
 	blk.rtol = unsafe.Pointer(opt.Rtol)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgMatrixRankAtolRtolFloatOut, "out")
+	blk.out = out.word(opLinalgMatrixRankAtolRtolFloatOut, "out")
 	call(opLinalgMatrixRankAtolRtolFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2867,9 +2867,9 @@ func LinalgMatrixRankAtolRtolTensor(input Tensor, opts ...LinalgMatrixRankAtolRt
 	if given(len(opts), opLinalgMatrixRankAtolRtolTensor) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLinalgMatrixRankAtolRtolTensor, "input")
-	blk.atol = opt.Atol.optHandle(opLinalgMatrixRankAtolRtolTensor, "atol")
-	blk.rtol = opt.Rtol.optHandle(opLinalgMatrixRankAtolRtolTensor, "rtol")
+	blk.input = input.word(opLinalgMatrixRankAtolRtolTensor, "input")
+	blk.atol = unsafe.Pointer(opt.Atol.T)
+	blk.rtol = unsafe.Pointer(opt.Rtol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgMatrixRankAtolRtolTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -2899,11 +2899,11 @@ func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRa
 	if given(len(opts), opLinalgMatrixRankAtolRtolTensorOut) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLinalgMatrixRankAtolRtolTensorOut, "input")
-	blk.atol = opt.Atol.optHandle(opLinalgMatrixRankAtolRtolTensorOut, "atol")
-	blk.rtol = opt.Rtol.optHandle(opLinalgMatrixRankAtolRtolTensorOut, "rtol")
+	blk.input = input.word(opLinalgMatrixRankAtolRtolTensorOut, "input")
+	blk.atol = unsafe.Pointer(opt.Atol.T)
+	blk.rtol = unsafe.Pointer(opt.Rtol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgMatrixRankAtolRtolTensorOut, "out")
+	blk.out = out.word(opLinalgMatrixRankAtolRtolTensorOut, "out")
 	call(opLinalgMatrixRankAtolRtolTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(opt.Atol.T)
@@ -2932,10 +2932,10 @@ func LinalgMatrixRankOut(self Tensor, tol float64, out Tensor, opts ...LinalgMat
 	if given(len(opts), opLinalgMatrixRankOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgMatrixRankOut, "self")
+	blk.self = self.word(opLinalgMatrixRankOut, "self")
 	blk.tol = tol
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgMatrixRankOut, "out")
+	blk.out = out.word(opLinalgMatrixRankOut, "out")
 	call(opLinalgMatrixRankOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2967,10 +2967,10 @@ func LinalgMatrixRankOutTolTensor(input, tol, out Tensor, opts ...LinalgMatrixRa
 	if given(len(opts), opLinalgMatrixRankOutTolTensor) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLinalgMatrixRankOutTolTensor, "input")
-	blk.tol = tol.handle(opLinalgMatrixRankOutTolTensor, "tol")
+	blk.input = input.word(opLinalgMatrixRankOutTolTensor, "input")
+	blk.tol = tol.word(opLinalgMatrixRankOutTolTensor, "tol")
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgMatrixRankOutTolTensor, "out")
+	blk.out = out.word(opLinalgMatrixRankOutTolTensor, "out")
 	call(opLinalgMatrixRankOutTolTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(tol.T)
@@ -3001,8 +3001,8 @@ func LinalgMatrixRankTolTensor(input, tol Tensor, opts ...LinalgMatrixRankTolTen
 	if given(len(opts), opLinalgMatrixRankTolTensor) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLinalgMatrixRankTolTensor, "input")
-	blk.tol = tol.handle(opLinalgMatrixRankTolTensor, "tol")
+	blk.input = input.word(opLinalgMatrixRankTolTensor, "input")
+	blk.tol = tol.word(opLinalgMatrixRankTolTensor, "tol")
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgMatrixRankTolTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -3022,7 +3022,7 @@ func LinalgMatrixSqrth(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLinalgMatrixSqrth, "self")
+	blk.self = self.word(opLinalgMatrixSqrth, "self")
 	call(opLinalgMatrixSqrth, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3042,8 +3042,8 @@ func LinalgMatrixSqrthOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLinalgMatrixSqrthOut, "self")
-	blk.out = out.handle(opLinalgMatrixSqrthOut, "out")
+	blk.self = self.word(opLinalgMatrixSqrthOut, "self")
+	blk.out = out.word(opLinalgMatrixSqrthOut, "out")
 	call(opLinalgMatrixSqrthOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3063,7 +3063,7 @@ func LinalgMultiDot(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opLinalgMultiDot, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opLinalgMultiDot, "tensors")
 	call(opLinalgMultiDot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -3084,8 +3084,8 @@ func LinalgMultiDotOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opLinalgMultiDotOut, "tensors")
-	blk.out = out.handle(opLinalgMultiDotOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opLinalgMultiDotOut, "tensors")
+	blk.out = out.word(opLinalgMultiDotOut, "out")
 	call(opLinalgMultiDotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -3121,7 +3121,7 @@ func LinalgNorm(self Tensor, opts ...LinalgNormOptions) Tensor {
 	if given(len(opts), opLinalgNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgNorm, "self")
+	blk.self = self.word(opLinalgNorm, "self")
 	blk.ord = optScalar(opt.Ord, opLinalgNorm, "ord")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -3159,7 +3159,7 @@ func LinalgNormOrdStr(self Tensor, ord string, opts ...LinalgNormOrdStrOptions) 
 	if given(len(opts), opLinalgNormOrdStr) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgNormOrdStr, "self")
+	blk.self = self.word(opLinalgNormOrdStr, "self")
 	blk.ord = cString(ord, opLinalgNormOrdStr, "ord")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -3192,12 +3192,12 @@ func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNorm
 	if given(len(opts), opLinalgNormOrdStrOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgNormOrdStrOut, "self")
+	blk.self = self.word(opLinalgNormOrdStrOut, "self")
 	blk.ord = cString(ord, opLinalgNormOrdStrOut, "ord")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opLinalgNormOrdStrOut, "out")
+	blk.out = out.word(opLinalgNormOrdStrOut, "out")
 	call(opLinalgNormOrdStrOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3227,12 +3227,12 @@ func LinalgNormOut(self, out Tensor, opts ...LinalgNormOptions) Tensor {
 	if given(len(opts), opLinalgNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgNormOut, "self")
+	blk.self = self.word(opLinalgNormOut, "self")
 	blk.ord = optScalar(opt.Ord, opLinalgNormOut, "ord")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opLinalgNormOut, "out")
+	blk.out = out.word(opLinalgNormOut, "out")
 	call(opLinalgNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3262,7 +3262,7 @@ func LinalgPinv(self Tensor, rcond float64, opts ...LinalgPinvOptions) Tensor {
 	if given(len(opts), opLinalgPinv) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinv, "self")
+	blk.self = self.word(opLinalgPinv, "self")
 	blk.rcond = rcond
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgPinv, unsafe.Pointer(&blk))
@@ -3296,7 +3296,7 @@ func LinalgPinvAtolRtolFloat(self Tensor, opts ...LinalgPinvAtolRtolFloatOptions
 	if given(len(opts), opLinalgPinvAtolRtolFloat) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvAtolRtolFloat, "self")
+	blk.self = self.word(opLinalgPinvAtolRtolFloat, "self")
 	blk.atol = unsafe.Pointer(opt.Atol)
 	blk.rtol = unsafe.Pointer(opt.Rtol)
 	blk.hermitian = boolInt(opt.Hermitian)
@@ -3326,11 +3326,11 @@ func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloa
 	if given(len(opts), opLinalgPinvAtolRtolFloatOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvAtolRtolFloatOut, "self")
+	blk.self = self.word(opLinalgPinvAtolRtolFloatOut, "self")
 	blk.atol = unsafe.Pointer(opt.Atol)
 	blk.rtol = unsafe.Pointer(opt.Rtol)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgPinvAtolRtolFloatOut, "out")
+	blk.out = out.word(opLinalgPinvAtolRtolFloatOut, "out")
 	call(opLinalgPinvAtolRtolFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3363,9 +3363,9 @@ func LinalgPinvAtolRtolTensor(self Tensor, opts ...LinalgPinvAtolRtolTensorOptio
 	if given(len(opts), opLinalgPinvAtolRtolTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvAtolRtolTensor, "self")
-	blk.atol = opt.Atol.optHandle(opLinalgPinvAtolRtolTensor, "atol")
-	blk.rtol = opt.Rtol.optHandle(opLinalgPinvAtolRtolTensor, "rtol")
+	blk.self = self.word(opLinalgPinvAtolRtolTensor, "self")
+	blk.atol = unsafe.Pointer(opt.Atol.T)
+	blk.rtol = unsafe.Pointer(opt.Rtol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgPinvAtolRtolTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3395,11 +3395,11 @@ func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTen
 	if given(len(opts), opLinalgPinvAtolRtolTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvAtolRtolTensorOut, "self")
-	blk.atol = opt.Atol.optHandle(opLinalgPinvAtolRtolTensorOut, "atol")
-	blk.rtol = opt.Rtol.optHandle(opLinalgPinvAtolRtolTensorOut, "rtol")
+	blk.self = self.word(opLinalgPinvAtolRtolTensorOut, "self")
+	blk.atol = unsafe.Pointer(opt.Atol.T)
+	blk.rtol = unsafe.Pointer(opt.Rtol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgPinvAtolRtolTensorOut, "out")
+	blk.out = out.word(opLinalgPinvAtolRtolTensorOut, "out")
 	call(opLinalgPinvAtolRtolTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Atol.T)
@@ -3428,10 +3428,10 @@ func LinalgPinvOut(self Tensor, rcond float64, out Tensor, opts ...LinalgPinvOpt
 	if given(len(opts), opLinalgPinvOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvOut, "self")
+	blk.self = self.word(opLinalgPinvOut, "self")
 	blk.rcond = rcond
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgPinvOut, "out")
+	blk.out = out.word(opLinalgPinvOut, "out")
 	call(opLinalgPinvOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3463,10 +3463,10 @@ func LinalgPinvOutRcondTensor(self, rcond, out Tensor, opts ...LinalgPinvOutRcon
 	if given(len(opts), opLinalgPinvOutRcondTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvOutRcondTensor, "self")
-	blk.rcond = rcond.handle(opLinalgPinvOutRcondTensor, "rcond")
+	blk.self = self.word(opLinalgPinvOutRcondTensor, "self")
+	blk.rcond = rcond.word(opLinalgPinvOutRcondTensor, "rcond")
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.handle(opLinalgPinvOutRcondTensor, "out")
+	blk.out = out.word(opLinalgPinvOutRcondTensor, "out")
 	call(opLinalgPinvOutRcondTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(rcond.T)
@@ -3497,8 +3497,8 @@ func LinalgPinvRcondTensor(self, rcond Tensor, opts ...LinalgPinvRcondTensorOpti
 	if given(len(opts), opLinalgPinvRcondTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPinvRcondTensor, "self")
-	blk.rcond = rcond.handle(opLinalgPinvRcondTensor, "rcond")
+	blk.self = self.word(opLinalgPinvRcondTensor, "self")
+	blk.rcond = rcond.word(opLinalgPinvRcondTensor, "rcond")
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgPinvRcondTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3519,7 +3519,7 @@ func LinalgPolar(a_ Tensor) (u_ Tensor, h_ Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.a_ = a_.handle(opLinalgPolar, "A")
+	blk.a_ = a_.word(opLinalgPolar, "A")
 	call(opLinalgPolar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -3540,9 +3540,9 @@ func LinalgPolarOut(a_, u_, h_ Tensor) (Tensor, Tensor) {
 		u_    unsafe.Pointer
 		h_    unsafe.Pointer
 	}
-	blk.a_ = a_.handle(opLinalgPolarOut, "A")
-	blk.u_ = u_.handle(opLinalgPolarOut, "U")
-	blk.h_ = h_.handle(opLinalgPolarOut, "H")
+	blk.a_ = a_.word(opLinalgPolarOut, "A")
+	blk.u_ = u_.word(opLinalgPolarOut, "U")
+	blk.h_ = h_.word(opLinalgPolarOut, "H")
 	call(opLinalgPolarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(u_.T)
@@ -3577,7 +3577,7 @@ func LinalgPowSum(self Tensor, opts ...LinalgPowSumOptions) Tensor {
 	if given(len(opts), opLinalgPowSum) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgPowSum, "self")
+	blk.self = self.word(opLinalgPowSum, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
@@ -3613,7 +3613,7 @@ func LinalgQR(a_ Tensor, opts ...LinalgQROptions) (q_ Tensor, r_ Tensor) {
 	if given(len(opts), opLinalgQR) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgQR, "A")
+	blk.a_ = a_.word(opLinalgQR, "A")
 	if opt.Mode == "" {
 		opt.Mode = "reduced"
 	}
@@ -3643,13 +3643,13 @@ func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROptions) (Tensor, Tensor) {
 	if given(len(opts), opLinalgQROut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgQROut, "A")
+	blk.a_ = a_.word(opLinalgQROut, "A")
 	if opt.Mode == "" {
 		opt.Mode = "reduced"
 	}
 	blk.mode = cString(opt.Mode, opLinalgQROut, "mode")
-	blk.q_ = q_.handle(opLinalgQROut, "Q")
-	blk.r_ = r_.handle(opLinalgQROut, "R")
+	blk.q_ = q_.word(opLinalgQROut, "Q")
+	blk.r_ = r_.word(opLinalgQROut, "R")
 	call(opLinalgQROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(q_.T)
@@ -3670,7 +3670,7 @@ func LinalgSlogdet(a_ Tensor) (sign Tensor, logabsdet Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.a_ = a_.handle(opLinalgSlogdet, "A")
+	blk.a_ = a_.word(opLinalgSlogdet, "A")
 	call(opLinalgSlogdet, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -3691,9 +3691,9 @@ func LinalgSlogdetOut(a_, sign, logabsdet Tensor) (Tensor, Tensor) {
 		sign      unsafe.Pointer
 		logabsdet unsafe.Pointer
 	}
-	blk.a_ = a_.handle(opLinalgSlogdetOut, "A")
-	blk.sign = sign.handle(opLinalgSlogdetOut, "sign")
-	blk.logabsdet = logabsdet.handle(opLinalgSlogdetOut, "logabsdet")
+	blk.a_ = a_.word(opLinalgSlogdetOut, "A")
+	blk.sign = sign.word(opLinalgSlogdetOut, "sign")
+	blk.logabsdet = logabsdet.word(opLinalgSlogdetOut, "logabsdet")
 	call(opLinalgSlogdetOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(sign.T)
@@ -3724,8 +3724,8 @@ func LinalgSolve(a_, b_ Tensor, opts ...LinalgSolveOptions) Tensor {
 	if given(len(opts), opLinalgSolve) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSolve, "A")
-	blk.b_ = b_.handle(opLinalgSolve, "B")
+	blk.a_ = a_.word(opLinalgSolve, "A")
+	blk.b_ = b_.word(opLinalgSolve, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	call(opLinalgSolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
@@ -3759,8 +3759,8 @@ func LinalgSolveEx(a_, b_ Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor)
 	if given(len(opts), opLinalgSolveEx) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSolveEx, "A")
-	blk.b_ = b_.handle(opLinalgSolveEx, "B")
+	blk.a_ = a_.word(opLinalgSolveEx, "A")
+	blk.b_ = b_.word(opLinalgSolveEx, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgSolveEx, unsafe.Pointer(&blk))
@@ -3791,12 +3791,12 @@ func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOptions)
 	if given(len(opts), opLinalgSolveExOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSolveExOut, "A")
-	blk.b_ = b_.handle(opLinalgSolveExOut, "B")
+	blk.a_ = a_.word(opLinalgSolveExOut, "A")
+	blk.b_ = b_.word(opLinalgSolveExOut, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.result = result.handle(opLinalgSolveExOut, "result")
-	blk.info = info.handle(opLinalgSolveExOut, "info")
+	blk.result = result.word(opLinalgSolveExOut, "result")
+	blk.info = info.word(opLinalgSolveExOut, "info")
 	call(opLinalgSolveExOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(b_.T)
@@ -3825,10 +3825,10 @@ func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOptions) Tensor {
 	if given(len(opts), opLinalgSolveOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSolveOut, "A")
-	blk.b_ = b_.handle(opLinalgSolveOut, "B")
+	blk.a_ = a_.word(opLinalgSolveOut, "A")
+	blk.b_ = b_.word(opLinalgSolveOut, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
-	blk.out = out.handle(opLinalgSolveOut, "out")
+	blk.out = out.word(opLinalgSolveOut, "out")
 	call(opLinalgSolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(b_.T)
@@ -3862,8 +3862,8 @@ func LinalgSolveTriangular(self, b_ Tensor, upper bool, opts ...LinalgSolveTrian
 	if given(len(opts), opLinalgSolveTriangular) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgSolveTriangular, "self")
-	blk.b_ = b_.handle(opLinalgSolveTriangular, "B")
+	blk.self = self.word(opLinalgSolveTriangular, "self")
+	blk.b_ = b_.word(opLinalgSolveTriangular, "B")
 	blk.upper = boolInt(upper)
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.unitriangular = boolInt(opt.Unitriangular)
@@ -3895,12 +3895,12 @@ func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...L
 	if given(len(opts), opLinalgSolveTriangularOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgSolveTriangularOut, "self")
-	blk.b_ = b_.handle(opLinalgSolveTriangularOut, "B")
+	blk.self = self.word(opLinalgSolveTriangularOut, "self")
+	blk.b_ = b_.word(opLinalgSolveTriangularOut, "B")
 	blk.upper = boolInt(upper)
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.unitriangular = boolInt(opt.Unitriangular)
-	blk.out = out.handle(opLinalgSolveTriangularOut, "out")
+	blk.out = out.word(opLinalgSolveTriangularOut, "out")
 	call(opLinalgSolveTriangularOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(b_.T)
@@ -3934,7 +3934,7 @@ func LinalgSVD(a_ Tensor, opts ...LinalgSVDOptions) (u_ Tensor, s_ Tensor, vh_ T
 	if given(len(opts), opLinalgSVD) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSVD, "A")
+	blk.a_ = a_.word(opLinalgSVD, "A")
 	blk.fullMatrices = boolInt(orDefault(opt.FullMatrices, true))
 	blk.driver = optString(opt.Driver, opLinalgSVD, "driver")
 	call(opLinalgSVD, unsafe.Pointer(&blk))
@@ -3970,12 +3970,12 @@ func LinalgSVDU(a_, u_, s_, vh_ Tensor, opts ...LinalgSVDUOptions) (Tensor, Tens
 	if given(len(opts), opLinalgSVDU) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSVDU, "A")
+	blk.a_ = a_.word(opLinalgSVDU, "A")
 	blk.fullMatrices = boolInt(orDefault(opt.FullMatrices, true))
 	blk.driver = optString(opt.Driver, opLinalgSVDU, "driver")
-	blk.u_ = u_.handle(opLinalgSVDU, "U")
-	blk.s_ = s_.handle(opLinalgSVDU, "S")
-	blk.vh_ = vh_.handle(opLinalgSVDU, "Vh")
+	blk.u_ = u_.word(opLinalgSVDU, "U")
+	blk.s_ = s_.word(opLinalgSVDU, "S")
+	blk.vh_ = vh_.word(opLinalgSVDU, "Vh")
 	call(opLinalgSVDU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(u_.T)
@@ -4006,7 +4006,7 @@ func LinalgSVDVals(a_ Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	if given(len(opts), opLinalgSVDVals) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSVDVals, "A")
+	blk.a_ = a_.word(opLinalgSVDVals, "A")
 	blk.driver = optString(opt.Driver, opLinalgSVDVals, "driver")
 	call(opLinalgSVDVals, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
@@ -4032,9 +4032,9 @@ func LinalgSVDValsOut(a_, out Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	if given(len(opts), opLinalgSVDValsOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.handle(opLinalgSVDValsOut, "A")
+	blk.a_ = a_.word(opLinalgSVDValsOut, "A")
 	blk.driver = optString(opt.Driver, opLinalgSVDValsOut, "driver")
-	blk.out = out.handle(opLinalgSVDValsOut, "out")
+	blk.out = out.word(opLinalgSVDValsOut, "out")
 	call(opLinalgSVDValsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(a_.T)
 	runtime.KeepAlive(out.T)
@@ -4063,7 +4063,7 @@ func LinalgTensorInv(self Tensor, opts ...LinalgTensorInvOptions) Tensor {
 	if given(len(opts), opLinalgTensorInv) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgTensorInv, "self")
+	blk.self = self.word(opLinalgTensorInv, "self")
 	blk.ind = orDefault(opt.Ind, 2)
 	call(opLinalgTensorInv, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4089,9 +4089,9 @@ func LinalgTensorInvOut(self, out Tensor, opts ...LinalgTensorInvOptions) Tensor
 	if given(len(opts), opLinalgTensorInvOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgTensorInvOut, "self")
+	blk.self = self.word(opLinalgTensorInvOut, "self")
 	blk.ind = orDefault(opt.Ind, 2)
-	blk.out = out.handle(opLinalgTensorInvOut, "out")
+	blk.out = out.word(opLinalgTensorInvOut, "out")
 	call(opLinalgTensorInvOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4122,8 +4122,8 @@ func LinalgTensorSolve(self, other Tensor, opts ...LinalgTensorSolveOptions) Ten
 	if given(len(opts), opLinalgTensorSolve) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgTensorSolve, "self")
-	blk.other = other.handle(opLinalgTensorSolve, "other")
+	blk.self = self.word(opLinalgTensorSolve, "self")
+	blk.other = other.word(opLinalgTensorSolve, "other")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(opt.Dims)), int64(len(opt.Dims))
 	call(opLinalgTensorSolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4152,10 +4152,10 @@ func LinalgTensorSolveOut(self, other, out Tensor, opts ...LinalgTensorSolveOpti
 	if given(len(opts), opLinalgTensorSolveOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgTensorSolveOut, "self")
-	blk.other = other.handle(opLinalgTensorSolveOut, "other")
+	blk.self = self.word(opLinalgTensorSolveOut, "self")
+	blk.other = other.word(opLinalgTensorSolveOut, "other")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(opt.Dims)), int64(len(opt.Dims))
-	blk.out = out.handle(opLinalgTensorSolveOut, "out")
+	blk.out = out.word(opLinalgTensorSolveOut, "out")
 	call(opLinalgTensorSolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4185,7 +4185,7 @@ func LinalgVander(x Tensor, opts ...LinalgVanderOptions) Tensor {
 	if given(len(opts), opLinalgVander) {
 		opt = opts[0]
 	}
-	blk.x = x.handle(opLinalgVander, "x")
+	blk.x = x.word(opLinalgVander, "x")
 	blk.n_ = unsafe.Pointer(opt.N)
 	call(opLinalgVander, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -4215,8 +4215,8 @@ func LinalgVecdot(x, y Tensor, opts ...LinalgVecdotOptions) Tensor {
 	if given(len(opts), opLinalgVecdot) {
 		opt = opts[0]
 	}
-	blk.x = x.handle(opLinalgVecdot, "x")
-	blk.y = y.handle(opLinalgVecdot, "y")
+	blk.x = x.word(opLinalgVecdot, "x")
+	blk.y = y.word(opLinalgVecdot, "y")
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opLinalgVecdot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -4244,10 +4244,10 @@ func LinalgVecdotOut(x, y, out Tensor, opts ...LinalgVecdotOptions) Tensor {
 	if given(len(opts), opLinalgVecdotOut) {
 		opt = opts[0]
 	}
-	blk.x = x.handle(opLinalgVecdotOut, "x")
-	blk.y = y.handle(opLinalgVecdotOut, "y")
+	blk.x = x.word(opLinalgVecdotOut, "x")
+	blk.y = y.word(opLinalgVecdotOut, "y")
 	blk.dim = orDefault(opt.Dim, -1)
-	blk.out = out.handle(opLinalgVecdotOut, "out")
+	blk.out = out.word(opLinalgVecdotOut, "out")
 	call(opLinalgVecdotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(y.T)
@@ -4284,7 +4284,7 @@ func LinalgVectorNorm(self Tensor, opts ...LinalgVectorNormOptions) Tensor {
 	if given(len(opts), opLinalgVectorNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgVectorNorm, "self")
+	blk.self = self.word(opLinalgVectorNorm, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
@@ -4320,7 +4320,7 @@ func LinalgVectorNormOut(self, out Tensor, opts ...LinalgVectorNormOptions) Tens
 	if given(len(opts), opLinalgVectorNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLinalgVectorNormOut, "self")
+	blk.self = self.word(opLinalgVectorNormOut, "self")
 	if opt.Ord == nil {
 		opt.Ord = 2
 	}
@@ -4328,7 +4328,7 @@ func LinalgVectorNormOut(self, out Tensor, opts ...LinalgVectorNormOptions) Tens
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opLinalgVectorNormOut, "out")
+	blk.out = out.word(opLinalgVectorNormOut, "out")
 	call(opLinalgVectorNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4358,9 +4358,9 @@ func Linear(input, weight Tensor, opts ...LinearOptions) Tensor {
 	if given(len(opts), opLinear) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLinear, "input")
-	blk.weight = weight.handle(opLinear, "weight")
-	blk.bias = opt.Bias.optHandle(opLinear, "bias")
+	blk.input = input.word(opLinear, "input")
+	blk.weight = weight.word(opLinear, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	call(opLinear, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -4383,9 +4383,9 @@ func LinearBackward(self, gradOutput, weight Tensor, outputMask [3]bool) (Tensor
 		r1         outTensor
 		r2         outTensor
 	}
-	blk.self = self.handle(opLinearBackward, "self")
-	blk.gradOutput = gradOutput.handle(opLinearBackward, "grad_output")
-	blk.weight = weight.handle(opLinearBackward, "weight")
+	blk.self = self.word(opLinearBackward, "self")
+	blk.gradOutput = gradOutput.word(opLinearBackward, "grad_output")
+	blk.weight = weight.word(opLinearBackward, "weight")
 	blk.outputMask = unsafe.Pointer(&outputMask)
 	call(opLinearBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4411,13 +4411,13 @@ func LinearBackwardOut(self, gradOutput, weight Tensor, outputMask [3]bool, out0
 		out1       unsafe.Pointer
 		out2       unsafe.Pointer
 	}
-	blk.self = self.handle(opLinearBackwardOut, "self")
-	blk.gradOutput = gradOutput.handle(opLinearBackwardOut, "grad_output")
-	blk.weight = weight.handle(opLinearBackwardOut, "weight")
+	blk.self = self.word(opLinearBackwardOut, "self")
+	blk.gradOutput = gradOutput.word(opLinearBackwardOut, "grad_output")
+	blk.weight = weight.word(opLinearBackwardOut, "weight")
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opLinearBackwardOut, "out0")
-	blk.out1 = out1.handle(opLinearBackwardOut, "out1")
-	blk.out2 = out2.handle(opLinearBackwardOut, "out2")
+	blk.out0 = out0.word(opLinearBackwardOut, "out0")
+	blk.out1 = out1.word(opLinearBackwardOut, "out1")
+	blk.out2 = out2.word(opLinearBackwardOut, "out2")
 	call(opLinearBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -4448,10 +4448,10 @@ func LinearOut(input, weight, out Tensor, opts ...LinearOptions) Tensor {
 	if given(len(opts), opLinearOut) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLinearOut, "input")
-	blk.weight = weight.handle(opLinearOut, "weight")
-	blk.bias = opt.Bias.optHandle(opLinearOut, "bias")
-	blk.out = out.handle(opLinearOut, "out")
+	blk.input = input.word(opLinearOut, "input")
+	blk.weight = weight.word(opLinearOut, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
+	blk.out = out.word(opLinearOut, "out")
 	call(opLinearOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -4512,7 +4512,7 @@ func LinspaceOut(start, end Scalar, steps int64, out Tensor) Tensor {
 	blk.start = makeScalar(start, opLinspaceOut, "start")
 	blk.end = makeScalar(end, opLinspaceOut, "end")
 	blk.steps = steps
-	blk.out = out.handle(opLinspaceOut, "out")
+	blk.out = out.word(opLinspaceOut, "out")
 	call(opLinspaceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -4541,7 +4541,7 @@ func LinspaceScalarTensor(start Scalar, end Tensor, steps int64, opts ...TensorO
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLinspaceScalarTensor, "start")
-	blk.end = end.handle(opLinspaceScalarTensor, "end")
+	blk.end = end.word(opLinspaceScalarTensor, "end")
 	blk.steps = steps
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -4570,9 +4570,9 @@ func LinspaceScalarTensorOut(start Scalar, end Tensor, steps int64, out Tensor) 
 		out   unsafe.Pointer
 	}
 	blk.start = makeScalar(start, opLinspaceScalarTensorOut, "start")
-	blk.end = end.handle(opLinspaceScalarTensorOut, "end")
+	blk.end = end.word(opLinspaceScalarTensorOut, "end")
 	blk.steps = steps
-	blk.out = out.handle(opLinspaceScalarTensorOut, "out")
+	blk.out = out.word(opLinspaceScalarTensorOut, "out")
 	call(opLinspaceScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(end.T)
 	runtime.KeepAlive(out.T)
@@ -4601,7 +4601,7 @@ func LinspaceTensorScalar(start Tensor, end Scalar, steps int64, opts ...TensorO
 	if given(len(opts), opLinspaceTensorScalar) {
 		opt = opts[0]
 	}
-	blk.start = start.handle(opLinspaceTensorScalar, "start")
+	blk.start = start.word(opLinspaceTensorScalar, "start")
 	blk.end = makeScalar(end, opLinspaceTensorScalar, "end")
 	blk.steps = steps
 	blk.dtype = int64(opt.DType)
@@ -4630,10 +4630,10 @@ func LinspaceTensorScalarOut(start Tensor, end Scalar, steps int64, out Tensor) 
 		steps int64
 		out   unsafe.Pointer
 	}
-	blk.start = start.handle(opLinspaceTensorScalarOut, "start")
+	blk.start = start.word(opLinspaceTensorScalarOut, "start")
 	blk.end = makeScalar(end, opLinspaceTensorScalarOut, "end")
 	blk.steps = steps
-	blk.out = out.handle(opLinspaceTensorScalarOut, "out")
+	blk.out = out.word(opLinspaceTensorScalarOut, "out")
 	call(opLinspaceTensorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(start.T)
 	runtime.KeepAlive(out.T)
@@ -4662,8 +4662,8 @@ func LinspaceTensorTensor(start, end Tensor, steps int64, opts ...TensorOptions)
 	if given(len(opts), opLinspaceTensorTensor) {
 		opt = opts[0]
 	}
-	blk.start = start.handle(opLinspaceTensorTensor, "start")
-	blk.end = end.handle(opLinspaceTensorTensor, "end")
+	blk.start = start.word(opLinspaceTensorTensor, "start")
+	blk.end = end.word(opLinspaceTensorTensor, "end")
 	blk.steps = steps
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -4692,10 +4692,10 @@ func LinspaceTensorTensorOut(start, end Tensor, steps int64, out Tensor) Tensor 
 		steps int64
 		out   unsafe.Pointer
 	}
-	blk.start = start.handle(opLinspaceTensorTensorOut, "start")
-	blk.end = end.handle(opLinspaceTensorTensorOut, "end")
+	blk.start = start.word(opLinspaceTensorTensorOut, "start")
+	blk.end = end.word(opLinspaceTensorTensorOut, "end")
 	blk.steps = steps
-	blk.out = out.handle(opLinspaceTensorTensorOut, "out")
+	blk.out = out.word(opLinspaceTensorTensorOut, "out")
 	call(opLinspaceTensorTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(start.T)
 	runtime.KeepAlive(end.T)
@@ -4715,7 +4715,7 @@ func Log(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLog, "self")
+	blk.self = self.word(opLog, "self")
 	call(opLog, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4737,7 +4737,7 @@ func Log10(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLog10, "self")
+	blk.self = self.word(opLog10, "self")
 	call(opLog10, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4761,7 +4761,7 @@ func Log10_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opLog10_, "self")
+	blk.self = self.word(opLog10_, "self")
 	call(opLog10_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4786,8 +4786,8 @@ func Log10Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLog10Out, "self")
-	blk.out = out.handle(opLog10Out, "out")
+	blk.self = self.word(opLog10Out, "self")
+	blk.out = out.word(opLog10Out, "out")
 	call(opLog10Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4806,7 +4806,7 @@ func Log1p(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLog1p, "self")
+	blk.self = self.word(opLog1p, "self")
 	call(opLog1p, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4830,7 +4830,7 @@ func Log1p_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opLog1p_, "self")
+	blk.self = self.word(opLog1p_, "self")
 	call(opLog1p_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4855,8 +4855,8 @@ func Log1pOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLog1pOut, "self")
-	blk.out = out.handle(opLog1pOut, "out")
+	blk.self = self.word(opLog1pOut, "self")
+	blk.out = out.word(opLog1pOut, "out")
 	call(opLog1pOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4874,7 +4874,7 @@ func Log2(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLog2, "self")
+	blk.self = self.word(opLog2, "self")
 	call(opLog2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4898,7 +4898,7 @@ func Log2_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opLog2_, "self")
+	blk.self = self.word(opLog2_, "self")
 	call(opLog2_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4923,8 +4923,8 @@ func Log2Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLog2Out, "self")
-	blk.out = out.handle(opLog2Out, "out")
+	blk.self = self.word(opLog2Out, "self")
+	blk.out = out.word(opLog2Out, "out")
 	call(opLog2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4944,7 +4944,7 @@ func Log_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opLog_, "self")
+	blk.self = self.word(opLog_, "self")
 	call(opLog_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4967,8 +4967,8 @@ func LogAddExp(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogAddExp, "self")
-	blk.other = other.handle(opLogAddExp, "other")
+	blk.self = self.word(opLogAddExp, "self")
+	blk.other = other.word(opLogAddExp, "other")
 	call(opLogAddExp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4993,8 +4993,8 @@ func LogAddExp2(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogAddExp2, "self")
-	blk.other = other.handle(opLogAddExp2, "other")
+	blk.self = self.word(opLogAddExp2, "self")
+	blk.other = other.word(opLogAddExp2, "other")
 	call(opLogAddExp2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5021,9 +5021,9 @@ func LogAddExp2Out(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogAddExp2Out, "self")
-	blk.other = other.handle(opLogAddExp2Out, "other")
-	blk.out = out.handle(opLogAddExp2Out, "out")
+	blk.self = self.word(opLogAddExp2Out, "self")
+	blk.other = other.word(opLogAddExp2Out, "other")
+	blk.out = out.word(opLogAddExp2Out, "out")
 	call(opLogAddExp2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5046,9 +5046,9 @@ func LogAddExpOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogAddExpOut, "self")
-	blk.other = other.handle(opLogAddExpOut, "other")
-	blk.out = out.handle(opLogAddExpOut, "out")
+	blk.self = self.word(opLogAddExpOut, "self")
+	blk.other = other.word(opLogAddExpOut, "other")
+	blk.out = out.word(opLogAddExpOut, "out")
 	call(opLogAddExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5069,7 +5069,7 @@ func LogCumSumExp(self Tensor, dim int64) Tensor {
 		dim   int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogCumSumExp, "self")
+	blk.self = self.word(opLogCumSumExp, "self")
 	blk.dim = dim
 	call(opLogCumSumExp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5096,9 +5096,9 @@ func LogCumSumExpOut(self Tensor, dim int64, out Tensor) Tensor {
 		dim   int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogCumSumExpOut, "self")
+	blk.self = self.word(opLogCumSumExpOut, "self")
 	blk.dim = dim
-	blk.out = out.handle(opLogCumSumExpOut, "out")
+	blk.out = out.word(opLogCumSumExpOut, "out")
 	call(opLogCumSumExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5117,7 +5117,7 @@ func Logdet(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogdet, "self")
+	blk.self = self.word(opLogdet, "self")
 	call(opLogdet, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5140,8 +5140,8 @@ func LogicalAnd(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogicalAnd, "self")
-	blk.other = other.handle(opLogicalAnd, "other")
+	blk.self = self.word(opLogicalAnd, "self")
+	blk.other = other.word(opLogicalAnd, "other")
 	call(opLogicalAnd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5167,8 +5167,8 @@ func LogicalAnd_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalAnd_, "self")
-	blk.other = other.handle(opLogicalAnd_, "other")
+	blk.self = self.word(opLogicalAnd_, "self")
+	blk.other = other.word(opLogicalAnd_, "other")
 	call(opLogicalAnd_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5195,9 +5195,9 @@ func LogicalAndOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalAndOut, "self")
-	blk.other = other.handle(opLogicalAndOut, "other")
-	blk.out = out.handle(opLogicalAndOut, "out")
+	blk.self = self.word(opLogicalAndOut, "self")
+	blk.other = other.word(opLogicalAndOut, "other")
+	blk.out = out.word(opLogicalAndOut, "out")
 	call(opLogicalAndOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5216,7 +5216,7 @@ func LogicalNot(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogicalNot, "self")
+	blk.self = self.word(opLogicalNot, "self")
 	call(opLogicalNot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5239,7 +5239,7 @@ func LogicalNot_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalNot_, "self")
+	blk.self = self.word(opLogicalNot_, "self")
 	call(opLogicalNot_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -5263,8 +5263,8 @@ func LogicalNotOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalNotOut, "self")
-	blk.out = out.handle(opLogicalNotOut, "out")
+	blk.self = self.word(opLogicalNotOut, "self")
+	blk.out = out.word(opLogicalNotOut, "out")
 	call(opLogicalNotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5283,8 +5283,8 @@ func LogicalOr(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogicalOr, "self")
-	blk.other = other.handle(opLogicalOr, "other")
+	blk.self = self.word(opLogicalOr, "self")
+	blk.other = other.word(opLogicalOr, "other")
 	call(opLogicalOr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5310,8 +5310,8 @@ func LogicalOr_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalOr_, "self")
-	blk.other = other.handle(opLogicalOr_, "other")
+	blk.self = self.word(opLogicalOr_, "self")
+	blk.other = other.word(opLogicalOr_, "other")
 	call(opLogicalOr_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5338,9 +5338,9 @@ func LogicalOrOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalOrOut, "self")
-	blk.other = other.handle(opLogicalOrOut, "other")
-	blk.out = out.handle(opLogicalOrOut, "out")
+	blk.self = self.word(opLogicalOrOut, "self")
+	blk.other = other.word(opLogicalOrOut, "other")
+	blk.out = out.word(opLogicalOrOut, "out")
 	call(opLogicalOrOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5360,8 +5360,8 @@ func LogicalXor(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogicalXor, "self")
-	blk.other = other.handle(opLogicalXor, "other")
+	blk.self = self.word(opLogicalXor, "self")
+	blk.other = other.word(opLogicalXor, "other")
 	call(opLogicalXor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5387,8 +5387,8 @@ func LogicalXor_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalXor_, "self")
-	blk.other = other.handle(opLogicalXor_, "other")
+	blk.self = self.word(opLogicalXor_, "self")
+	blk.other = other.word(opLogicalXor_, "other")
 	call(opLogicalXor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5415,9 +5415,9 @@ func LogicalXorOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogicalXorOut, "self")
-	blk.other = other.handle(opLogicalXorOut, "other")
-	blk.out = out.handle(opLogicalXorOut, "out")
+	blk.self = self.word(opLogicalXorOut, "self")
+	blk.other = other.word(opLogicalXorOut, "other")
+	blk.out = out.word(opLogicalXorOut, "out")
 	call(opLogicalXorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5447,7 +5447,7 @@ func Logit(self Tensor, opts ...LogitOptions) Tensor {
 	if given(len(opts), opLogit) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogit, "self")
+	blk.self = self.word(opLogit, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
 	call(opLogit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5477,7 +5477,7 @@ func Logit_(self Tensor, opts ...LogitOptions) Tensor {
 	if given(len(opts), opLogit_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogit_, "self")
+	blk.self = self.word(opLogit_, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
 	call(opLogit_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5509,8 +5509,8 @@ func LogitBackward(gradOutput, self Tensor, opts ...LogitBackwardOptions) Tensor
 	if given(len(opts), opLogitBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opLogitBackward, "grad_output")
-	blk.self = self.handle(opLogitBackward, "self")
+	blk.gradOutput = gradOutput.word(opLogitBackward, "grad_output")
+	blk.self = self.word(opLogitBackward, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
 	call(opLogitBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -5541,10 +5541,10 @@ func LogitBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...LogitBac
 	if given(len(opts), opLogitBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opLogitBackwardGradInput, "grad_output")
-	blk.self = self.handle(opLogitBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opLogitBackwardGradInput, "grad_output")
+	blk.self = self.word(opLogitBackwardGradInput, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
-	blk.gradInput = gradInput.handle(opLogitBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opLogitBackwardGradInput, "grad_input")
 	call(opLogitBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -5571,9 +5571,9 @@ func LogitOut(self, out Tensor, opts ...LogitOptions) Tensor {
 	if given(len(opts), opLogitOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogitOut, "self")
+	blk.self = self.word(opLogitOut, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
-	blk.out = out.handle(opLogitOut, "out")
+	blk.out = out.word(opLogitOut, "out")
 	call(opLogitOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5604,7 +5604,7 @@ func LogNormal(self Tensor, opts ...LogNormalOptions) Tensor {
 	if given(len(opts), opLogNormal) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogNormal, "self")
+	blk.self = self.word(opLogNormal, "self")
 	blk.mean = orDefault(opt.Mean, 1)
 	blk.std = orDefault(opt.Std, 2)
 	blk.generator = opt.Generator.handle(opLogNormal, "generator")
@@ -5634,7 +5634,7 @@ func LogNormal_(self Tensor, opts ...LogNormalOptions) Tensor {
 	if given(len(opts), opLogNormal_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogNormal_, "self")
+	blk.self = self.word(opLogNormal_, "self")
 	blk.mean = orDefault(opt.Mean, 1)
 	blk.std = orDefault(opt.Std, 2)
 	blk.generator = opt.Generator.handle(opLogNormal_, "generator")
@@ -5668,11 +5668,11 @@ func LogNormalOut(self, out Tensor, opts ...LogNormalOptions) Tensor {
 	if given(len(opts), opLogNormalOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogNormalOut, "self")
+	blk.self = self.word(opLogNormalOut, "self")
 	blk.mean = orDefault(opt.Mean, 1)
 	blk.std = orDefault(opt.Std, 2)
 	blk.generator = opt.Generator.handle(opLogNormalOut, "generator")
-	blk.out = out.handle(opLogNormalOut, "out")
+	blk.out = out.word(opLogNormalOut, "out")
 	call(opLogNormalOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -5694,8 +5694,8 @@ func LogOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogOut, "self")
-	blk.out = out.handle(opLogOut, "out")
+	blk.self = self.word(opLogOut, "self")
+	blk.out = out.word(opLogOut, "out")
 	call(opLogOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5711,7 +5711,7 @@ func LogSigmoid(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLogSigmoid, "self")
+	blk.self = self.word(opLogSigmoid, "self")
 	call(opLogSigmoid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5729,9 +5729,9 @@ func LogSigmoidBackward(gradOutput, self, buffer Tensor) Tensor {
 		buffer     unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opLogSigmoidBackward, "grad_output")
-	blk.self = self.handle(opLogSigmoidBackward, "self")
-	blk.buffer = buffer.handle(opLogSigmoidBackward, "buffer")
+	blk.gradOutput = gradOutput.word(opLogSigmoidBackward, "grad_output")
+	blk.self = self.word(opLogSigmoidBackward, "self")
+	blk.buffer = buffer.word(opLogSigmoidBackward, "buffer")
 	call(opLogSigmoidBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -5753,10 +5753,10 @@ func LogSigmoidBackwardGradInput(gradOutput, self, buffer, gradInput Tensor) Ten
 		buffer     unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opLogSigmoidBackwardGradInput, "grad_output")
-	blk.self = self.handle(opLogSigmoidBackwardGradInput, "self")
-	blk.buffer = buffer.handle(opLogSigmoidBackwardGradInput, "buffer")
-	blk.gradInput = gradInput.handle(opLogSigmoidBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opLogSigmoidBackwardGradInput, "grad_output")
+	blk.self = self.word(opLogSigmoidBackwardGradInput, "self")
+	blk.buffer = buffer.word(opLogSigmoidBackwardGradInput, "buffer")
+	blk.gradInput = gradInput.word(opLogSigmoidBackwardGradInput, "grad_input")
 	call(opLogSigmoidBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -5776,7 +5776,7 @@ func LogSigmoidForward(self Tensor) (output Tensor, buffer Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opLogSigmoidForward, "self")
+	blk.self = self.word(opLogSigmoidForward, "self")
 	call(opLogSigmoidForward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -5795,9 +5795,9 @@ func LogSigmoidForwardOutput(self, output, buffer Tensor) (Tensor, Tensor) {
 		output unsafe.Pointer
 		buffer unsafe.Pointer
 	}
-	blk.self = self.handle(opLogSigmoidForwardOutput, "self")
-	blk.output = output.handle(opLogSigmoidForwardOutput, "output")
-	blk.buffer = buffer.handle(opLogSigmoidForwardOutput, "buffer")
+	blk.self = self.word(opLogSigmoidForwardOutput, "self")
+	blk.output = output.word(opLogSigmoidForwardOutput, "output")
+	blk.buffer = buffer.word(opLogSigmoidForwardOutput, "buffer")
 	call(opLogSigmoidForwardOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(output.T)
@@ -5817,8 +5817,8 @@ func LogSigmoidOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLogSigmoidOut, "self")
-	blk.out = out.handle(opLogSigmoidOut, "out")
+	blk.self = self.word(opLogSigmoidOut, "self")
+	blk.out = out.word(opLogSigmoidOut, "out")
 	call(opLogSigmoidOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5847,7 +5847,7 @@ func LogSoftmax(self Tensor, dim int64, opts ...LogSoftmaxOptions) Tensor {
 	if given(len(opts), opLogSoftmax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogSoftmax, "self")
+	blk.self = self.word(opLogSoftmax, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opLogSoftmax, unsafe.Pointer(&blk))
@@ -5880,10 +5880,10 @@ func LogSoftmaxOut(self Tensor, dim int64, out Tensor, opts ...LogSoftmaxOptions
 	if given(len(opts), opLogSoftmaxOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogSoftmaxOut, "self")
+	blk.self = self.word(opLogSoftmaxOut, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opLogSoftmaxOut, "out")
+	blk.out = out.word(opLogSoftmaxOut, "out")
 	call(opLogSoftmaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5967,7 +5967,7 @@ func LogspaceOut(start, end Scalar, steps int64, out Tensor, opts ...LogspaceOut
 	blk.end = makeScalar(end, opLogspaceOut, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
-	blk.out = out.handle(opLogspaceOut, "out")
+	blk.out = out.word(opLogspaceOut, "out")
 	call(opLogspaceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -6008,7 +6008,7 @@ func LogspaceScalarTensor(start Scalar, end Tensor, steps int64, opts ...Logspac
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLogspaceScalarTensor, "start")
-	blk.end = end.handle(opLogspaceScalarTensor, "end")
+	blk.end = end.word(opLogspaceScalarTensor, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
 	blk.dtype = int64(opt.DType)
@@ -6048,10 +6048,10 @@ func LogspaceScalarTensorOut(start Scalar, end Tensor, steps int64, out Tensor, 
 		opt = opts[0]
 	}
 	blk.start = makeScalar(start, opLogspaceScalarTensorOut, "start")
-	blk.end = end.handle(opLogspaceScalarTensorOut, "end")
+	blk.end = end.word(opLogspaceScalarTensorOut, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
-	blk.out = out.handle(opLogspaceScalarTensorOut, "out")
+	blk.out = out.word(opLogspaceScalarTensorOut, "out")
 	call(opLogspaceScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(end.T)
 	runtime.KeepAlive(out.T)
@@ -6092,7 +6092,7 @@ func LogspaceTensorScalar(start Tensor, end Scalar, steps int64, opts ...Logspac
 	if given(len(opts), opLogspaceTensorScalar) {
 		opt = opts[0]
 	}
-	blk.start = start.handle(opLogspaceTensorScalar, "start")
+	blk.start = start.word(opLogspaceTensorScalar, "start")
 	blk.end = makeScalar(end, opLogspaceTensorScalar, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
@@ -6132,11 +6132,11 @@ func LogspaceTensorScalarOut(start Tensor, end Scalar, steps int64, out Tensor, 
 	if given(len(opts), opLogspaceTensorScalarOut) {
 		opt = opts[0]
 	}
-	blk.start = start.handle(opLogspaceTensorScalarOut, "start")
+	blk.start = start.word(opLogspaceTensorScalarOut, "start")
 	blk.end = makeScalar(end, opLogspaceTensorScalarOut, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
-	blk.out = out.handle(opLogspaceTensorScalarOut, "out")
+	blk.out = out.word(opLogspaceTensorScalarOut, "out")
 	call(opLogspaceTensorScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(start.T)
 	runtime.KeepAlive(out.T)
@@ -6177,8 +6177,8 @@ func LogspaceTensorTensor(start, end Tensor, steps int64, opts ...LogspaceTensor
 	if given(len(opts), opLogspaceTensorTensor) {
 		opt = opts[0]
 	}
-	blk.start = start.handle(opLogspaceTensorTensor, "start")
-	blk.end = end.handle(opLogspaceTensorTensor, "end")
+	blk.start = start.word(opLogspaceTensorTensor, "start")
+	blk.end = end.word(opLogspaceTensorTensor, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
 	blk.dtype = int64(opt.DType)
@@ -6218,11 +6218,11 @@ func LogspaceTensorTensorOut(start, end Tensor, steps int64, out Tensor, opts ..
 	if given(len(opts), opLogspaceTensorTensorOut) {
 		opt = opts[0]
 	}
-	blk.start = start.handle(opLogspaceTensorTensorOut, "start")
-	blk.end = end.handle(opLogspaceTensorTensorOut, "end")
+	blk.start = start.word(opLogspaceTensorTensorOut, "start")
+	blk.end = end.word(opLogspaceTensorTensorOut, "end")
 	blk.steps = steps
 	blk.base = orDefault(opt.Base, 10.0)
-	blk.out = out.handle(opLogspaceTensorTensorOut, "out")
+	blk.out = out.word(opLogspaceTensorTensorOut, "out")
 	call(opLogspaceTensorTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(start.T)
 	runtime.KeepAlive(end.T)
@@ -6254,7 +6254,7 @@ func LogSumExp(self Tensor, dim []int64, opts ...LogSumExpOptions) Tensor {
 	if given(len(opts), opLogSumExp) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogSumExp, "self")
+	blk.self = self.word(opLogSumExp, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opLogSumExp, unsafe.Pointer(&blk))
@@ -6288,10 +6288,10 @@ func LogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...LogSumExpOptions
 	if given(len(opts), opLogSumExpOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opLogSumExpOut, "self")
+	blk.self = self.word(opLogSumExpOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opLogSumExpOut, "out")
+	blk.out = out.word(opLogSumExpOut, "out")
 	call(opLogSumExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6308,8 +6308,8 @@ func LShift(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLShift, "self")
-	blk.other = other.handle(opLShift, "other")
+	blk.self = self.word(opLShift, "self")
+	blk.other = other.word(opLShift, "other")
 	call(opLShift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -6332,8 +6332,8 @@ func LShift_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLShift_, "self")
-	blk.other = other.handle(opLShift_, "other")
+	blk.self = self.word(opLShift_, "self")
+	blk.other = other.word(opLShift_, "other")
 	call(opLShift_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -6357,9 +6357,9 @@ func LShiftOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLShiftOut, "self")
-	blk.other = other.handle(opLShiftOut, "other")
-	blk.out = out.handle(opLShiftOut, "out")
+	blk.self = self.word(opLShiftOut, "self")
+	blk.other = other.word(opLShiftOut, "other")
+	blk.out = out.word(opLShiftOut, "out")
 	call(opLShiftOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -6377,7 +6377,7 @@ func LShiftScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opLShiftScalar, "self")
+	blk.self = self.word(opLShiftScalar, "self")
 	blk.other = makeScalar(other, opLShiftScalar, "other")
 	call(opLShiftScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -6400,7 +6400,7 @@ func LShiftScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opLShiftScalar_, "self")
+	blk.self = self.word(opLShiftScalar_, "self")
 	blk.other = makeScalar(other, opLShiftScalar_, "other")
 	call(opLShiftScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -6424,9 +6424,9 @@ func LShiftScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLShiftScalarOut, "self")
+	blk.self = self.word(opLShiftScalarOut, "self")
 	blk.other = makeScalar(other, opLShiftScalarOut, "other")
-	blk.out = out.handle(opLShiftScalarOut, "out")
+	blk.out = out.word(opLShiftScalarOut, "out")
 	call(opLShiftScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6455,9 +6455,9 @@ func LSTM(input Tensor, hx, params []Tensor, hasBiases bool, numLayers int64, dr
 		r1            outTensor
 		r2            outTensor
 	}
-	blk.input = input.handle(opLSTM, "input")
-	blk.hx, blk.hxLen = handles(hx, opLSTM, "hx")
-	blk.params, blk.paramsLen = handles(params, opLSTM, "params")
+	blk.input = input.word(opLSTM, "input")
+	blk.hx, blk.hxLen = words(hx, opLSTM, "hx")
+	blk.params, blk.paramsLen = words(params, opLSTM, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -6498,12 +6498,12 @@ func LSTMCell(input Tensor, hx []Tensor, wIh, wHh Tensor, opts ...LSTMCellOption
 	if given(len(opts), opLSTMCell) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opLSTMCell, "input")
-	blk.hx, blk.hxLen = handles(hx, opLSTMCell, "hx")
-	blk.wIh = wIh.handle(opLSTMCell, "w_ih")
-	blk.wHh = wHh.handle(opLSTMCell, "w_hh")
-	blk.bIh = opt.BIh.optHandle(opLSTMCell, "b_ih")
-	blk.bHh = opt.BHh.optHandle(opLSTMCell, "b_hh")
+	blk.input = input.word(opLSTMCell, "input")
+	blk.hx, blk.hxLen = words(hx, opLSTMCell, "hx")
+	blk.wIh = wIh.word(opLSTMCell, "w_ih")
+	blk.wHh = wHh.word(opLSTMCell, "w_hh")
+	blk.bIh = unsafe.Pointer(opt.BIh.T)
+	blk.bHh = unsafe.Pointer(opt.BHh.T)
 	call(opLSTMCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(unsafe.SliceData(hx))
@@ -6536,10 +6536,10 @@ func LSTMData(data, batchSizes Tensor, hx, params []Tensor, hasBiases bool, numL
 		r1            outTensor
 		r2            outTensor
 	}
-	blk.data = data.handle(opLSTMData, "data")
-	blk.batchSizes = batchSizes.handle(opLSTMData, "batch_sizes")
-	blk.hx, blk.hxLen = handles(hx, opLSTMData, "hx")
-	blk.params, blk.paramsLen = handles(params, opLSTMData, "params")
+	blk.data = data.word(opLSTMData, "data")
+	blk.batchSizes = batchSizes.word(opLSTMData, "batch_sizes")
+	blk.hx, blk.hxLen = words(hx, opLSTMData, "hx")
+	blk.params, blk.paramsLen = words(params, opLSTMData, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -6581,15 +6581,15 @@ func LSTMMPSBackward(gradY, gradHy, gradCy, zState, cellStateFwd, input, layersO
 		r1            outTensors
 		r2            outTensors
 	}
-	blk.gradY = gradY.optHandle(opLSTMMPSBackward, "grad_y")
-	blk.gradHy = gradHy.optHandle(opLSTMMPSBackward, "grad_hy")
-	blk.gradCy = gradCy.optHandle(opLSTMMPSBackward, "grad_cy")
-	blk.zState = zState.handle(opLSTMMPSBackward, "z_state")
-	blk.cellStateFwd = cellStateFwd.handle(opLSTMMPSBackward, "cell_state_fwd")
-	blk.input = input.handle(opLSTMMPSBackward, "input")
-	blk.layersOutputs = layersOutputs.handle(opLSTMMPSBackward, "layersOutputs")
-	blk.hx, blk.hxLen = handles(hx, opLSTMMPSBackward, "hx")
-	blk.params, blk.paramsLen = handles(params, opLSTMMPSBackward, "params")
+	blk.gradY = unsafe.Pointer(gradY.T)
+	blk.gradHy = unsafe.Pointer(gradHy.T)
+	blk.gradCy = unsafe.Pointer(gradCy.T)
+	blk.zState = zState.word(opLSTMMPSBackward, "z_state")
+	blk.cellStateFwd = cellStateFwd.word(opLSTMMPSBackward, "cell_state_fwd")
+	blk.input = input.word(opLSTMMPSBackward, "input")
+	blk.layersOutputs = layersOutputs.word(opLSTMMPSBackward, "layersOutputs")
+	blk.hx, blk.hxLen = words(hx, opLSTMMPSBackward, "hx")
+	blk.params, blk.paramsLen = words(params, opLSTMMPSBackward, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -6639,24 +6639,24 @@ func LSTMMPSBackwardOut(gradY, gradHy, gradCy, zState, cellStateFwd, input, laye
 		out2          unsafe.Pointer
 		out2Len       int64
 	}
-	blk.gradY = gradY.optHandle(opLSTMMPSBackwardOut, "grad_y")
-	blk.gradHy = gradHy.optHandle(opLSTMMPSBackwardOut, "grad_hy")
-	blk.gradCy = gradCy.optHandle(opLSTMMPSBackwardOut, "grad_cy")
-	blk.zState = zState.handle(opLSTMMPSBackwardOut, "z_state")
-	blk.cellStateFwd = cellStateFwd.handle(opLSTMMPSBackwardOut, "cell_state_fwd")
-	blk.input = input.handle(opLSTMMPSBackwardOut, "input")
-	blk.layersOutputs = layersOutputs.handle(opLSTMMPSBackwardOut, "layersOutputs")
-	blk.hx, blk.hxLen = handles(hx, opLSTMMPSBackwardOut, "hx")
-	blk.params, blk.paramsLen = handles(params, opLSTMMPSBackwardOut, "params")
+	blk.gradY = unsafe.Pointer(gradY.T)
+	blk.gradHy = unsafe.Pointer(gradHy.T)
+	blk.gradCy = unsafe.Pointer(gradCy.T)
+	blk.zState = zState.word(opLSTMMPSBackwardOut, "z_state")
+	blk.cellStateFwd = cellStateFwd.word(opLSTMMPSBackwardOut, "cell_state_fwd")
+	blk.input = input.word(opLSTMMPSBackwardOut, "input")
+	blk.layersOutputs = layersOutputs.word(opLSTMMPSBackwardOut, "layersOutputs")
+	blk.hx, blk.hxLen = words(hx, opLSTMMPSBackwardOut, "hx")
+	blk.params, blk.paramsLen = words(params, opLSTMMPSBackwardOut, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
 	blk.train = boolInt(train)
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchFirst = boolInt(batchFirst)
-	blk.out0 = out0.handle(opLSTMMPSBackwardOut, "out0")
-	blk.out1, blk.out1Len = handles(out1, opLSTMMPSBackwardOut, "out1")
-	blk.out2, blk.out2Len = handles(out2, opLSTMMPSBackwardOut, "out2")
+	blk.out0 = out0.word(opLSTMMPSBackwardOut, "out0")
+	blk.out1, blk.out1Len = words(out1, opLSTMMPSBackwardOut, "out1")
+	blk.out2, blk.out2Len = words(out2, opLSTMMPSBackwardOut, "out2")
 	call(opLSTMMPSBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradY.T)
 	runtime.KeepAlive(gradHy.T)
@@ -6685,8 +6685,8 @@ func Lt(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opLt, "self")
-	blk.other = other.handle(opLt, "other")
+	blk.self = self.word(opLt, "self")
+	blk.other = other.word(opLt, "other")
 	call(opLt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -6712,8 +6712,8 @@ func Lt_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opLt_, "self")
-	blk.other = other.handle(opLt_, "other")
+	blk.self = self.word(opLt_, "self")
+	blk.other = other.word(opLt_, "other")
 	call(opLt_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -6740,9 +6740,9 @@ func LtOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLtOut, "self")
-	blk.other = other.handle(opLtOut, "other")
-	blk.out = out.handle(opLtOut, "out")
+	blk.self = self.word(opLtOut, "self")
+	blk.other = other.word(opLtOut, "other")
+	blk.out = out.word(opLtOut, "out")
 	call(opLtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -6763,7 +6763,7 @@ func LtScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opLtScalar, "self")
+	blk.self = self.word(opLtScalar, "self")
 	blk.other = makeScalar(other, opLtScalar, "other")
 	call(opLtScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -6789,7 +6789,7 @@ func LtScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opLtScalar_, "self")
+	blk.self = self.word(opLtScalar_, "self")
 	blk.other = makeScalar(other, opLtScalar_, "other")
 	call(opLtScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -6816,9 +6816,9 @@ func LtScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opLtScalarOut, "self")
+	blk.self = self.word(opLtScalarOut, "self")
 	blk.other = makeScalar(other, opLtScalarOut, "other")
-	blk.out = out.handle(opLtScalarOut, "out")
+	blk.out = out.word(opLtScalarOut, "out")
 	call(opLtScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6839,9 +6839,9 @@ func LUSolve(self, lUData_, lUPivots_ Tensor) Tensor {
 		lUPivots_ unsafe.Pointer
 		r0        outTensor
 	}
-	blk.self = self.handle(opLUSolve, "self")
-	blk.lUData_ = lUData_.handle(opLUSolve, "LU_data")
-	blk.lUPivots_ = lUPivots_.handle(opLUSolve, "LU_pivots")
+	blk.self = self.word(opLUSolve, "self")
+	blk.lUData_ = lUData_.word(opLUSolve, "LU_data")
+	blk.lUPivots_ = lUPivots_.word(opLUSolve, "LU_pivots")
 	call(opLUSolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(lUData_.T)
@@ -6870,10 +6870,10 @@ func LUSolveOut(self, lUData_, lUPivots_, out Tensor) Tensor {
 		lUPivots_ unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opLUSolveOut, "self")
-	blk.lUData_ = lUData_.handle(opLUSolveOut, "LU_data")
-	blk.lUPivots_ = lUPivots_.handle(opLUSolveOut, "LU_pivots")
-	blk.out = out.handle(opLUSolveOut, "out")
+	blk.self = self.word(opLUSolveOut, "self")
+	blk.lUData_ = lUData_.word(opLUSolveOut, "LU_data")
+	blk.lUPivots_ = lUPivots_.word(opLUSolveOut, "LU_pivots")
+	blk.out = out.word(opLUSolveOut, "out")
 	call(opLUSolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(lUData_.T)
@@ -6909,8 +6909,8 @@ func LUUnpack(lUData_, lUPivots_ Tensor, opts ...LUUnpackOptions) (p_ Tensor, l_
 	if given(len(opts), opLUUnpack) {
 		opt = opts[0]
 	}
-	blk.lUData_ = lUData_.handle(opLUUnpack, "LU_data")
-	blk.lUPivots_ = lUPivots_.handle(opLUUnpack, "LU_pivots")
+	blk.lUData_ = lUData_.word(opLUUnpack, "LU_data")
+	blk.lUPivots_ = lUPivots_.word(opLUUnpack, "LU_pivots")
 	blk.unpackData = boolInt(orDefault(opt.UnpackData, true))
 	blk.unpackPivots = boolInt(orDefault(opt.UnpackPivots, true))
 	call(opLUUnpack, unsafe.Pointer(&blk))
@@ -6942,13 +6942,13 @@ func LUUnpackOut(lUData_, lUPivots_, p_, l_, u_ Tensor, opts ...LUUnpackOptions)
 	if given(len(opts), opLUUnpackOut) {
 		opt = opts[0]
 	}
-	blk.lUData_ = lUData_.handle(opLUUnpackOut, "LU_data")
-	blk.lUPivots_ = lUPivots_.handle(opLUUnpackOut, "LU_pivots")
+	blk.lUData_ = lUData_.word(opLUUnpackOut, "LU_data")
+	blk.lUPivots_ = lUPivots_.word(opLUUnpackOut, "LU_pivots")
 	blk.unpackData = boolInt(orDefault(opt.UnpackData, true))
 	blk.unpackPivots = boolInt(orDefault(opt.UnpackPivots, true))
-	blk.p_ = p_.handle(opLUUnpackOut, "P")
-	blk.l_ = l_.handle(opLUUnpackOut, "L")
-	blk.u_ = u_.handle(opLUUnpackOut, "U")
+	blk.p_ = p_.word(opLUUnpackOut, "P")
+	blk.l_ = l_.word(opLUUnpackOut, "L")
+	blk.u_ = u_.word(opLUUnpackOut, "U")
 	call(opLUUnpackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(lUData_.T)
 	runtime.KeepAlive(lUPivots_.T)

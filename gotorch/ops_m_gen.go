@@ -33,9 +33,9 @@ func MarginRankingLoss(input1, input2, target Tensor, opts ...MarginRankingLossO
 	if given(len(opts), opMarginRankingLoss) {
 		opt = opts[0]
 	}
-	blk.input1 = input1.handle(opMarginRankingLoss, "input1")
-	blk.input2 = input2.handle(opMarginRankingLoss, "input2")
-	blk.target = target.handle(opMarginRankingLoss, "target")
+	blk.input1 = input1.word(opMarginRankingLoss, "input1")
+	blk.input2 = input2.word(opMarginRankingLoss, "input2")
+	blk.target = target.word(opMarginRankingLoss, "target")
 	blk.margin = opt.Margin
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opMarginRankingLoss, unsafe.Pointer(&blk))
@@ -58,8 +58,8 @@ func MaskedFill(self, mask Tensor, value Scalar) Tensor {
 		value cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opMaskedFill, "self")
-	blk.mask = mask.handle(opMaskedFill, "mask")
+	blk.self = self.word(opMaskedFill, "self")
+	blk.mask = mask.word(opMaskedFill, "mask")
 	blk.value = makeScalar(value, opMaskedFill, "value")
 	call(opMaskedFill, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -86,8 +86,8 @@ func MaskedFill_(self, mask Tensor, value Scalar) Tensor {
 		mask  unsafe.Pointer
 		value cScalar
 	}
-	blk.self = self.handle(opMaskedFill_, "self")
-	blk.mask = mask.handle(opMaskedFill_, "mask")
+	blk.self = self.word(opMaskedFill_, "self")
+	blk.mask = mask.word(opMaskedFill_, "mask")
 	blk.value = makeScalar(value, opMaskedFill_, "value")
 	call(opMaskedFill_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -116,10 +116,10 @@ func MaskedFillOut(self, mask Tensor, value Scalar, out Tensor) Tensor {
 		value cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMaskedFillOut, "self")
-	blk.mask = mask.handle(opMaskedFillOut, "mask")
+	blk.self = self.word(opMaskedFillOut, "self")
+	blk.mask = mask.word(opMaskedFillOut, "mask")
 	blk.value = makeScalar(value, opMaskedFillOut, "value")
-	blk.out = out.handle(opMaskedFillOut, "out")
+	blk.out = out.word(opMaskedFillOut, "out")
 	call(opMaskedFillOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -140,9 +140,9 @@ func MaskedFillTensor(self, mask, value Tensor) Tensor {
 		value unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMaskedFillTensor, "self")
-	blk.mask = mask.handle(opMaskedFillTensor, "mask")
-	blk.value = value.handle(opMaskedFillTensor, "value")
+	blk.self = self.word(opMaskedFillTensor, "self")
+	blk.mask = mask.word(opMaskedFillTensor, "mask")
+	blk.value = value.word(opMaskedFillTensor, "value")
 	call(opMaskedFillTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -170,9 +170,9 @@ func MaskedFillTensor_(self, mask, value Tensor) Tensor {
 		mask  unsafe.Pointer
 		value unsafe.Pointer
 	}
-	blk.self = self.handle(opMaskedFillTensor_, "self")
-	blk.mask = mask.handle(opMaskedFillTensor_, "mask")
-	blk.value = value.handle(opMaskedFillTensor_, "value")
+	blk.self = self.word(opMaskedFillTensor_, "self")
+	blk.mask = mask.word(opMaskedFillTensor_, "mask")
+	blk.value = value.word(opMaskedFillTensor_, "value")
 	call(opMaskedFillTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -201,10 +201,10 @@ func MaskedFillTensorOut(self, mask, value, out Tensor) Tensor {
 		value unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMaskedFillTensorOut, "self")
-	blk.mask = mask.handle(opMaskedFillTensorOut, "mask")
-	blk.value = value.handle(opMaskedFillTensorOut, "value")
-	blk.out = out.handle(opMaskedFillTensorOut, "out")
+	blk.self = self.word(opMaskedFillTensorOut, "self")
+	blk.mask = mask.word(opMaskedFillTensorOut, "mask")
+	blk.value = value.word(opMaskedFillTensorOut, "value")
+	blk.out = out.word(opMaskedFillTensorOut, "out")
 	call(opMaskedFillTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -227,9 +227,9 @@ func MaskedScatter(self, mask, source Tensor) Tensor {
 		source unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opMaskedScatter, "self")
-	blk.mask = mask.handle(opMaskedScatter, "mask")
-	blk.source = source.handle(opMaskedScatter, "source")
+	blk.self = self.word(opMaskedScatter, "self")
+	blk.mask = mask.word(opMaskedScatter, "mask")
+	blk.source = source.word(opMaskedScatter, "source")
 	call(opMaskedScatter, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -257,9 +257,9 @@ func MaskedScatter_(self, mask, source Tensor) Tensor {
 		mask   unsafe.Pointer
 		source unsafe.Pointer
 	}
-	blk.self = self.handle(opMaskedScatter_, "self")
-	blk.mask = mask.handle(opMaskedScatter_, "mask")
-	blk.source = source.handle(opMaskedScatter_, "source")
+	blk.self = self.word(opMaskedScatter_, "self")
+	blk.mask = mask.word(opMaskedScatter_, "mask")
+	blk.source = source.word(opMaskedScatter_, "source")
 	call(opMaskedScatter_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -285,8 +285,8 @@ func MaskedScatterBackward(gradOutput, mask Tensor, sizes []int64) Tensor {
 		sizesLen   int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMaskedScatterBackward, "grad_output")
-	blk.mask = mask.handle(opMaskedScatterBackward, "mask")
+	blk.gradOutput = gradOutput.word(opMaskedScatterBackward, "grad_output")
+	blk.mask = mask.word(opMaskedScatterBackward, "mask")
 	blk.sizes, blk.sizesLen = unsafe.Pointer(unsafe.SliceData(sizes)), int64(len(sizes))
 	call(opMaskedScatterBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -310,10 +310,10 @@ func MaskedScatterOut(self, mask, source, out Tensor) Tensor {
 		source unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opMaskedScatterOut, "self")
-	blk.mask = mask.handle(opMaskedScatterOut, "mask")
-	blk.source = source.handle(opMaskedScatterOut, "source")
-	blk.out = out.handle(opMaskedScatterOut, "out")
+	blk.self = self.word(opMaskedScatterOut, "self")
+	blk.mask = mask.word(opMaskedScatterOut, "mask")
+	blk.source = source.word(opMaskedScatterOut, "source")
+	blk.out = out.word(opMaskedScatterOut, "out")
 	call(opMaskedScatterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -334,8 +334,8 @@ func MaskedSelect(self, mask Tensor) Tensor {
 		mask  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMaskedSelect, "self")
-	blk.mask = mask.handle(opMaskedSelect, "mask")
+	blk.self = self.word(opMaskedSelect, "self")
+	blk.mask = mask.word(opMaskedSelect, "mask")
 	call(opMaskedSelect, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -359,9 +359,9 @@ func MaskedSelectBackward(grad, input, mask Tensor) Tensor {
 		mask  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.grad = grad.handle(opMaskedSelectBackward, "grad")
-	blk.input = input.handle(opMaskedSelectBackward, "input")
-	blk.mask = mask.handle(opMaskedSelectBackward, "mask")
+	blk.grad = grad.word(opMaskedSelectBackward, "grad")
+	blk.input = input.word(opMaskedSelectBackward, "input")
+	blk.mask = mask.word(opMaskedSelectBackward, "mask")
 	call(opMaskedSelectBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(input.T)
@@ -384,9 +384,9 @@ func MaskedSelectOut(self, mask, out Tensor) Tensor {
 		mask  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMaskedSelectOut, "self")
-	blk.mask = mask.handle(opMaskedSelectOut, "mask")
-	blk.out = out.handle(opMaskedSelectOut, "out")
+	blk.self = self.word(opMaskedSelectOut, "self")
+	blk.mask = mask.word(opMaskedSelectOut, "mask")
+	blk.out = out.word(opMaskedSelectOut, "out")
 	call(opMaskedSelectOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -407,8 +407,8 @@ func MatMul(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMatMul, "self")
-	blk.other = other.handle(opMatMul, "other")
+	blk.self = self.word(opMatMul, "self")
+	blk.other = other.word(opMatMul, "other")
 	call(opMatMul, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -434,9 +434,9 @@ func MatMulBackward(grad, self, other Tensor, mask [2]bool) (Tensor, Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.grad = grad.handle(opMatMulBackward, "grad")
-	blk.self = self.handle(opMatMulBackward, "self")
-	blk.other = other.handle(opMatMulBackward, "other")
+	blk.grad = grad.word(opMatMulBackward, "grad")
+	blk.self = self.word(opMatMulBackward, "self")
+	blk.other = other.word(opMatMulBackward, "other")
 	blk.mask = unsafe.Pointer(&mask)
 	call(opMatMulBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
@@ -461,12 +461,12 @@ func MatMulBackwardOut(grad, self, other Tensor, mask [2]bool, out0, out1 Tensor
 		out0  unsafe.Pointer
 		out1  unsafe.Pointer
 	}
-	blk.grad = grad.handle(opMatMulBackwardOut, "grad")
-	blk.self = self.handle(opMatMulBackwardOut, "self")
-	blk.other = other.handle(opMatMulBackwardOut, "other")
+	blk.grad = grad.word(opMatMulBackwardOut, "grad")
+	blk.self = self.word(opMatMulBackwardOut, "self")
+	blk.other = other.word(opMatMulBackwardOut, "other")
 	blk.mask = unsafe.Pointer(&mask)
-	blk.out0 = out0.handle(opMatMulBackwardOut, "out0")
-	blk.out1 = out1.handle(opMatMulBackwardOut, "out1")
+	blk.out0 = out0.word(opMatMulBackwardOut, "out0")
+	blk.out1 = out1.word(opMatMulBackwardOut, "out1")
 	call(opMatMulBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(self.T)
@@ -491,9 +491,9 @@ func MatMulOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMatMulOut, "self")
-	blk.other = other.handle(opMatMulOut, "other")
-	blk.out = out.handle(opMatMulOut, "out")
+	blk.self = self.word(opMatMulOut, "self")
+	blk.other = other.word(opMatMulOut, "other")
+	blk.out = out.word(opMatMulOut, "out")
 	call(opMatMulOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -513,7 +513,7 @@ func MatrixExp(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMatrixExp, "self")
+	blk.self = self.word(opMatrixExp, "self")
 	call(opMatrixExp, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -534,8 +534,8 @@ func MatrixExpBackward(self, grad Tensor) Tensor {
 		grad  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMatrixExpBackward, "self")
-	blk.grad = grad.handle(opMatrixExpBackward, "grad")
+	blk.self = self.word(opMatrixExpBackward, "self")
+	blk.grad = grad.word(opMatrixExpBackward, "grad")
 	call(opMatrixExpBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(grad.T)
@@ -553,7 +553,7 @@ func MatrixH(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMatrixH, "self")
+	blk.self = self.word(opMatrixH, "self")
 	call(opMatrixH, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -577,7 +577,7 @@ func MatrixPower(self Tensor, n int64) Tensor {
 		n     int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opMatrixPower, "self")
+	blk.self = self.word(opMatrixPower, "self")
 	blk.n = n
 	call(opMatrixPower, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -604,9 +604,9 @@ func MatrixPowerOut(self Tensor, n int64, out Tensor) Tensor {
 		n     int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMatrixPowerOut, "self")
+	blk.self = self.word(opMatrixPowerOut, "self")
 	blk.n = n
-	blk.out = out.handle(opMatrixPowerOut, "out")
+	blk.out = out.word(opMatrixPowerOut, "out")
 	call(opMatrixPowerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -625,7 +625,7 @@ func Max(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMax, "self")
+	blk.self = self.word(opMax, "self")
 	call(opMax, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -660,7 +660,7 @@ func MaxDim(self Tensor, dim int64, opts ...MaxDimOptions) (values Tensor, indic
 	if given(len(opts), opMaxDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxDim, "self")
+	blk.self = self.word(opMaxDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opMaxDim, unsafe.Pointer(&blk))
@@ -694,11 +694,11 @@ func MaxDimOut(self Tensor, dim int64, max, maxValues Tensor, opts ...MaxDimOpti
 	if given(len(opts), opMaxDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxDimOut, "self")
+	blk.self = self.word(opMaxDimOut, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.max = max.handle(opMaxDimOut, "max")
-	blk.maxValues = maxValues.handle(opMaxDimOut, "max_values")
+	blk.max = max.word(opMaxDimOut, "max")
+	blk.maxValues = maxValues.word(opMaxDimOut, "max_values")
 	call(opMaxDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(max.T)
@@ -718,8 +718,8 @@ func Maximum(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMaximum, "self")
-	blk.other = other.handle(opMaximum, "other")
+	blk.self = self.word(opMaximum, "self")
+	blk.other = other.word(opMaximum, "other")
 	call(opMaximum, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -746,9 +746,9 @@ func MaximumOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMaximumOut, "self")
-	blk.other = other.handle(opMaximumOut, "other")
-	blk.out = out.handle(opMaximumOut, "out")
+	blk.self = self.word(opMaximumOut, "self")
+	blk.other = other.word(opMaximumOut, "other")
+	blk.out = out.word(opMaximumOut, "out")
 	call(opMaximumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -769,8 +769,8 @@ func MaxOther(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMaxOther, "self")
-	blk.other = other.handle(opMaxOther, "other")
+	blk.self = self.word(opMaxOther, "self")
+	blk.other = other.word(opMaxOther, "other")
 	call(opMaxOther, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -797,9 +797,9 @@ func MaxOtherOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMaxOtherOut, "self")
-	blk.other = other.handle(opMaxOtherOut, "other")
-	blk.out = out.handle(opMaxOtherOut, "out")
+	blk.self = self.word(opMaxOtherOut, "self")
+	blk.other = other.word(opMaxOtherOut, "other")
+	blk.out = out.word(opMaxOtherOut, "out")
 	call(opMaxOtherOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -821,8 +821,8 @@ func MaxOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMaxOut, "self")
-	blk.out = out.handle(opMaxOut, "out")
+	blk.self = self.word(opMaxOut, "self")
+	blk.out = out.word(opMaxOut, "out")
 	call(opMaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -862,7 +862,7 @@ func MaxPool1d(self Tensor, kernelSize []int64, opts ...MaxPool1dOptions) Tensor
 	if given(len(opts), opMaxPool1d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool1d, "self")
+	blk.self = self.word(opMaxPool1d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -913,7 +913,7 @@ func MaxPool1dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool1dWith
 	if given(len(opts), opMaxPool1dWithIndices) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool1dWithIndices, "self")
+	blk.self = self.word(opMaxPool1dWithIndices, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -963,7 +963,7 @@ func MaxPool2d(self Tensor, kernelSize []int64, opts ...MaxPool2dOptions) Tensor
 	if given(len(opts), opMaxPool2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool2d, "self")
+	blk.self = self.word(opMaxPool2d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1012,8 +1012,8 @@ func MaxPool2dBackward(gradOutput, self Tensor, kernelSize []int64, opts ...MaxP
 	if given(len(opts), opMaxPool2dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMaxPool2dBackward, "grad_output")
-	blk.self = self.handle(opMaxPool2dBackward, "self")
+	blk.gradOutput = gradOutput.word(opMaxPool2dBackward, "grad_output")
+	blk.self = self.word(opMaxPool2dBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1057,8 +1057,8 @@ func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tenso
 	if given(len(opts), opMaxPool2dBackwardOut) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMaxPool2dBackwardOut, "grad_output")
-	blk.self = self.handle(opMaxPool2dBackwardOut, "self")
+	blk.gradOutput = gradOutput.word(opMaxPool2dBackwardOut, "grad_output")
+	blk.self = self.word(opMaxPool2dBackwardOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1070,7 +1070,7 @@ func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tenso
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMaxPool2dBackwardOut, "out")
+	blk.out = out.word(opMaxPool2dBackwardOut, "out")
 	call(opMaxPool2dBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1112,7 +1112,7 @@ func MaxPool2dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool2dWith
 	if given(len(opts), opMaxPool2dWithIndices) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool2dWithIndices, "self")
+	blk.self = self.word(opMaxPool2dWithIndices, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1150,14 +1150,14 @@ func MaxPool2dWithIndicesBackward(gradOutput, self Tensor, kernelSize, stride, p
 		indices       unsafe.Pointer
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMaxPool2dWithIndicesBackward, "grad_output")
-	blk.self = self.handle(opMaxPool2dWithIndicesBackward, "self")
+	blk.gradOutput = gradOutput.word(opMaxPool2dWithIndicesBackward, "grad_output")
+	blk.self = self.word(opMaxPool2dWithIndicesBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.ceilMode = boolInt(ceilMode)
-	blk.indices = indices.handle(opMaxPool2dWithIndicesBackward, "indices")
+	blk.indices = indices.word(opMaxPool2dWithIndicesBackward, "indices")
 	call(opMaxPool2dWithIndicesBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1188,15 +1188,15 @@ func MaxPool2dWithIndicesBackwardGradInput(gradOutput, self Tensor, kernelSize, 
 		indices       unsafe.Pointer
 		gradInput     unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opMaxPool2dWithIndicesBackwardGradInput, "grad_output")
-	blk.self = self.handle(opMaxPool2dWithIndicesBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opMaxPool2dWithIndicesBackwardGradInput, "grad_output")
+	blk.self = self.word(opMaxPool2dWithIndicesBackwardGradInput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.ceilMode = boolInt(ceilMode)
-	blk.indices = indices.handle(opMaxPool2dWithIndicesBackwardGradInput, "indices")
-	blk.gradInput = gradInput.handle(opMaxPool2dWithIndicesBackwardGradInput, "grad_input")
+	blk.indices = indices.word(opMaxPool2dWithIndicesBackwardGradInput, "indices")
+	blk.gradInput = gradInput.word(opMaxPool2dWithIndicesBackwardGradInput, "grad_input")
 	call(opMaxPool2dWithIndicesBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1233,7 +1233,7 @@ func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 	if given(len(opts), opMaxPool2dWithIndicesOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool2dWithIndicesOut, "self")
+	blk.self = self.word(opMaxPool2dWithIndicesOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1245,8 +1245,8 @@ func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMaxPool2dWithIndicesOut, "out")
-	blk.indices = indices.handle(opMaxPool2dWithIndicesOut, "indices")
+	blk.out = out.word(opMaxPool2dWithIndicesOut, "out")
+	blk.indices = indices.word(opMaxPool2dWithIndicesOut, "indices")
 	call(opMaxPool2dWithIndicesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1287,7 +1287,7 @@ func MaxPool3d(self Tensor, kernelSize []int64, opts ...MaxPool3dOptions) Tensor
 	if given(len(opts), opMaxPool3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool3d, "self")
+	blk.self = self.word(opMaxPool3d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1338,7 +1338,7 @@ func MaxPool3dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool3dWith
 	if given(len(opts), opMaxPool3dWithIndices) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool3dWithIndices, "self")
+	blk.self = self.word(opMaxPool3dWithIndices, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1376,14 +1376,14 @@ func MaxPool3dWithIndicesBackward(gradOutput, self Tensor, kernelSize, stride, p
 		indices       unsafe.Pointer
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMaxPool3dWithIndicesBackward, "grad_output")
-	blk.self = self.handle(opMaxPool3dWithIndicesBackward, "self")
+	blk.gradOutput = gradOutput.word(opMaxPool3dWithIndicesBackward, "grad_output")
+	blk.self = self.word(opMaxPool3dWithIndicesBackward, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.ceilMode = boolInt(ceilMode)
-	blk.indices = indices.handle(opMaxPool3dWithIndicesBackward, "indices")
+	blk.indices = indices.word(opMaxPool3dWithIndicesBackward, "indices")
 	call(opMaxPool3dWithIndicesBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1414,15 +1414,15 @@ func MaxPool3dWithIndicesBackwardGradInput(gradOutput, self Tensor, kernelSize, 
 		indices       unsafe.Pointer
 		gradInput     unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opMaxPool3dWithIndicesBackwardGradInput, "grad_output")
-	blk.self = self.handle(opMaxPool3dWithIndicesBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opMaxPool3dWithIndicesBackwardGradInput, "grad_output")
+	blk.self = self.word(opMaxPool3dWithIndicesBackwardGradInput, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.ceilMode = boolInt(ceilMode)
-	blk.indices = indices.handle(opMaxPool3dWithIndicesBackwardGradInput, "indices")
-	blk.gradInput = gradInput.handle(opMaxPool3dWithIndicesBackwardGradInput, "grad_input")
+	blk.indices = indices.word(opMaxPool3dWithIndicesBackwardGradInput, "indices")
+	blk.gradInput = gradInput.word(opMaxPool3dWithIndicesBackwardGradInput, "grad_input")
 	call(opMaxPool3dWithIndicesBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1459,7 +1459,7 @@ func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 	if given(len(opts), opMaxPool3dWithIndicesOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMaxPool3dWithIndicesOut, "self")
+	blk.self = self.word(opMaxPool3dWithIndicesOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -1471,8 +1471,8 @@ func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMaxPool3dWithIndicesOut, "out")
-	blk.indices = indices.handle(opMaxPool3dWithIndicesOut, "indices")
+	blk.out = out.word(opMaxPool3dWithIndicesOut, "out")
+	blk.indices = indices.word(opMaxPool3dWithIndicesOut, "indices")
 	call(opMaxPool3dWithIndicesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1495,8 +1495,8 @@ func MaxUnpool2d(self, indices Tensor, outputSize []int64) Tensor {
 		outputSizeLen int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opMaxUnpool2d, "self")
-	blk.indices = indices.handle(opMaxUnpool2d, "indices")
+	blk.self = self.word(opMaxUnpool2d, "self")
+	blk.indices = indices.word(opMaxUnpool2d, "indices")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opMaxUnpool2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1521,10 +1521,10 @@ func MaxUnpool2dOut(self, indices Tensor, outputSize []int64, out Tensor) Tensor
 		outputSizeLen int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opMaxUnpool2dOut, "self")
-	blk.indices = indices.handle(opMaxUnpool2dOut, "indices")
+	blk.self = self.word(opMaxUnpool2dOut, "self")
+	blk.indices = indices.word(opMaxUnpool2dOut, "indices")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opMaxUnpool2dOut, "out")
+	blk.out = out.word(opMaxUnpool2dOut, "out")
 	call(opMaxUnpool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(indices.T)
@@ -1551,8 +1551,8 @@ func MaxUnpool3d(self, indices Tensor, outputSize, stride, padding []int64) Tens
 		paddingLen    int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opMaxUnpool3d, "self")
-	blk.indices = indices.handle(opMaxUnpool3d, "indices")
+	blk.self = self.word(opMaxUnpool3d, "self")
+	blk.indices = indices.word(opMaxUnpool3d, "indices")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
@@ -1583,12 +1583,12 @@ func MaxUnpool3dOut(self, indices Tensor, outputSize, stride, padding []int64, o
 		paddingLen    int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opMaxUnpool3dOut, "self")
-	blk.indices = indices.handle(opMaxUnpool3dOut, "indices")
+	blk.self = self.word(opMaxUnpool3dOut, "self")
+	blk.indices = indices.word(opMaxUnpool3dOut, "indices")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opMaxUnpool3dOut, "out")
+	blk.out = out.word(opMaxUnpool3dOut, "out")
 	call(opMaxUnpool3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(indices.T)
@@ -1618,7 +1618,7 @@ func Mean(self Tensor, opts ...MeanOptions) Tensor {
 	if given(len(opts), opMean) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMean, "self")
+	blk.self = self.word(opMean, "self")
 	blk.dtype = int64(opt.DType)
 	call(opMean, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1656,7 +1656,7 @@ func MeanDim(self Tensor, dim []int64, opts ...MeanDimOptions) Tensor {
 	if given(len(opts), opMeanDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMeanDim, "self")
+	blk.self = self.word(opMeanDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
@@ -1692,11 +1692,11 @@ func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOptions) Te
 	if given(len(opts), opMeanDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMeanDimOut, "self")
+	blk.self = self.word(opMeanDimOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opMeanDimOut, "out")
+	blk.out = out.word(opMeanDimOut, "out")
 	call(opMeanDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1722,9 +1722,9 @@ func MeanOut(self, out Tensor, opts ...MeanOptions) Tensor {
 	if given(len(opts), opMeanOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMeanOut, "self")
+	blk.self = self.word(opMeanOut, "self")
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opMeanOut, "out")
+	blk.out = out.word(opMeanOut, "out")
 	call(opMeanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1743,7 +1743,7 @@ func Median(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMedian, "self")
+	blk.self = self.word(opMedian, "self")
 	call(opMedian, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1778,7 +1778,7 @@ func MedianDim(self Tensor, dim int64, opts ...MedianDimOptions) (values Tensor,
 	if given(len(opts), opMedianDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMedianDim, "self")
+	blk.self = self.word(opMedianDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opMedianDim, unsafe.Pointer(&blk))
@@ -1817,11 +1817,11 @@ func MedianDimValues(self Tensor, dim int64, values, indices Tensor, opts ...Med
 	if given(len(opts), opMedianDimValues) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMedianDimValues, "self")
+	blk.self = self.word(opMedianDimValues, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.values = values.handle(opMedianDimValues, "values")
-	blk.indices = indices.handle(opMedianDimValues, "indices")
+	blk.values = values.word(opMedianDimValues, "values")
+	blk.indices = indices.word(opMedianDimValues, "indices")
 	call(opMedianDimValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -1843,8 +1843,8 @@ func MedianOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMedianOut, "self")
-	blk.out = out.handle(opMedianOut, "out")
+	blk.self = self.word(opMedianOut, "self")
+	blk.out = out.word(opMedianOut, "out")
 	call(opMedianOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1864,7 +1864,7 @@ func Meshgrid(tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opMeshgrid, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opMeshgrid, "tensors")
 	call(opMeshgrid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensors(&blk.r0, blk.scope)
@@ -1884,7 +1884,7 @@ func MeshgridIndexing(tensors []Tensor, indexing string) []Tensor {
 		indexing   unsafe.Pointer
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opMeshgridIndexing, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opMeshgridIndexing, "tensors")
 	blk.indexing = cString(indexing, opMeshgridIndexing, "indexing")
 	call(opMeshgridIndexing, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -1905,7 +1905,7 @@ func MH(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMH, "self")
+	blk.self = self.word(opMH, "self")
 	call(opMH, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1928,7 +1928,7 @@ func Min(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMin, "self")
+	blk.self = self.word(opMin, "self")
 	call(opMin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1963,7 +1963,7 @@ func MinDim(self Tensor, dim int64, opts ...MinDimOptions) (values Tensor, indic
 	if given(len(opts), opMinDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMinDim, "self")
+	blk.self = self.word(opMinDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opMinDim, unsafe.Pointer(&blk))
@@ -1997,11 +1997,11 @@ func MinDimOut(self Tensor, dim int64, min, minIndices Tensor, opts ...MinDimOpt
 	if given(len(opts), opMinDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMinDimOut, "self")
+	blk.self = self.word(opMinDimOut, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.min = min.handle(opMinDimOut, "min")
-	blk.minIndices = minIndices.handle(opMinDimOut, "min_indices")
+	blk.min = min.word(opMinDimOut, "min")
+	blk.minIndices = minIndices.word(opMinDimOut, "min_indices")
 	call(opMinDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(min.T)
@@ -2021,8 +2021,8 @@ func Minimum(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMinimum, "self")
-	blk.other = other.handle(opMinimum, "other")
+	blk.self = self.word(opMinimum, "self")
+	blk.other = other.word(opMinimum, "other")
 	call(opMinimum, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2049,9 +2049,9 @@ func MinimumOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMinimumOut, "self")
-	blk.other = other.handle(opMinimumOut, "other")
-	blk.out = out.handle(opMinimumOut, "out")
+	blk.self = self.word(opMinimumOut, "self")
+	blk.other = other.word(opMinimumOut, "other")
+	blk.out = out.word(opMinimumOut, "out")
 	call(opMinimumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2072,8 +2072,8 @@ func MinOther(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMinOther, "self")
-	blk.other = other.handle(opMinOther, "other")
+	blk.self = self.word(opMinOther, "self")
+	blk.other = other.word(opMinOther, "other")
 	call(opMinOther, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2100,9 +2100,9 @@ func MinOtherOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMinOtherOut, "self")
-	blk.other = other.handle(opMinOtherOut, "other")
-	blk.out = out.handle(opMinOtherOut, "out")
+	blk.self = self.word(opMinOtherOut, "self")
+	blk.other = other.word(opMinOtherOut, "other")
+	blk.out = out.word(opMinOtherOut, "out")
 	call(opMinOtherOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2124,8 +2124,8 @@ func MinOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMinOut, "self")
-	blk.out = out.handle(opMinOut, "out")
+	blk.self = self.word(opMinOut, "self")
+	blk.out = out.word(opMinOut, "out")
 	call(opMinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2151,11 +2151,11 @@ func MIOpenBatchNorm(input, weight, bias, runningMean, runningVar Tensor, traini
 		r1                       outTensor
 		r2                       outTensor
 	}
-	blk.input = input.handle(opMIOpenBatchNorm, "input")
-	blk.weight = weight.handle(opMIOpenBatchNorm, "weight")
-	blk.bias = bias.optHandle(opMIOpenBatchNorm, "bias")
-	blk.runningMean = runningMean.optHandle(opMIOpenBatchNorm, "running_mean")
-	blk.runningVar = runningVar.optHandle(opMIOpenBatchNorm, "running_var")
+	blk.input = input.word(opMIOpenBatchNorm, "input")
+	blk.weight = weight.word(opMIOpenBatchNorm, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.exponentialAverageFactor = exponentialAverageFactor
 	blk.epsilon = epsilon
@@ -2187,13 +2187,13 @@ func MIOpenBatchNormBackward(input, gradOutput, weight, runningMean, runningVar,
 		r1          outTensor
 		r2          outTensor
 	}
-	blk.input = input.handle(opMIOpenBatchNormBackward, "input")
-	blk.gradOutput = gradOutput.handle(opMIOpenBatchNormBackward, "grad_output")
-	blk.weight = weight.handle(opMIOpenBatchNormBackward, "weight")
-	blk.runningMean = runningMean.optHandle(opMIOpenBatchNormBackward, "running_mean")
-	blk.runningVar = runningVar.optHandle(opMIOpenBatchNormBackward, "running_var")
-	blk.saveMean = saveMean.optHandle(opMIOpenBatchNormBackward, "save_mean")
-	blk.saveVar = saveVar.optHandle(opMIOpenBatchNormBackward, "save_var")
+	blk.input = input.word(opMIOpenBatchNormBackward, "input")
+	blk.gradOutput = gradOutput.word(opMIOpenBatchNormBackward, "grad_output")
+	blk.weight = weight.word(opMIOpenBatchNormBackward, "weight")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveVar = unsafe.Pointer(saveVar.T)
 	blk.epsilon = epsilon
 	call(opMIOpenBatchNormBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -2227,17 +2227,17 @@ func MIOpenBatchNormBackwardOut(input, gradOutput, weight, runningMean, runningV
 		out1        unsafe.Pointer
 		out2        unsafe.Pointer
 	}
-	blk.input = input.handle(opMIOpenBatchNormBackwardOut, "input")
-	blk.gradOutput = gradOutput.handle(opMIOpenBatchNormBackwardOut, "grad_output")
-	blk.weight = weight.handle(opMIOpenBatchNormBackwardOut, "weight")
-	blk.runningMean = runningMean.optHandle(opMIOpenBatchNormBackwardOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opMIOpenBatchNormBackwardOut, "running_var")
-	blk.saveMean = saveMean.optHandle(opMIOpenBatchNormBackwardOut, "save_mean")
-	blk.saveVar = saveVar.optHandle(opMIOpenBatchNormBackwardOut, "save_var")
+	blk.input = input.word(opMIOpenBatchNormBackwardOut, "input")
+	blk.gradOutput = gradOutput.word(opMIOpenBatchNormBackwardOut, "grad_output")
+	blk.weight = weight.word(opMIOpenBatchNormBackwardOut, "weight")
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveVar = unsafe.Pointer(saveVar.T)
 	blk.epsilon = epsilon
-	blk.out0 = out0.handle(opMIOpenBatchNormBackwardOut, "out0")
-	blk.out1 = out1.handle(opMIOpenBatchNormBackwardOut, "out1")
-	blk.out2 = out2.handle(opMIOpenBatchNormBackwardOut, "out2")
+	blk.out0 = out0.word(opMIOpenBatchNormBackwardOut, "out0")
+	blk.out1 = out1.word(opMIOpenBatchNormBackwardOut, "out1")
+	blk.out2 = out2.word(opMIOpenBatchNormBackwardOut, "out2")
 	call(opMIOpenBatchNormBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -2273,17 +2273,17 @@ func MIOpenBatchNormOut(input, weight, bias, runningMean, runningVar Tensor, tra
 		out1                     unsafe.Pointer
 		out2                     unsafe.Pointer
 	}
-	blk.input = input.handle(opMIOpenBatchNormOut, "input")
-	blk.weight = weight.handle(opMIOpenBatchNormOut, "weight")
-	blk.bias = bias.optHandle(opMIOpenBatchNormOut, "bias")
-	blk.runningMean = runningMean.optHandle(opMIOpenBatchNormOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opMIOpenBatchNormOut, "running_var")
+	blk.input = input.word(opMIOpenBatchNormOut, "input")
+	blk.weight = weight.word(opMIOpenBatchNormOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.exponentialAverageFactor = exponentialAverageFactor
 	blk.epsilon = epsilon
-	blk.out0 = out0.handle(opMIOpenBatchNormOut, "out0")
-	blk.out1 = out1.handle(opMIOpenBatchNormOut, "out1")
-	blk.out2 = out2.handle(opMIOpenBatchNormOut, "out2")
+	blk.out0 = out0.word(opMIOpenBatchNormOut, "out0")
+	blk.out1 = out1.word(opMIOpenBatchNormOut, "out1")
+	blk.out2 = out2.word(opMIOpenBatchNormOut, "out2")
 	call(opMIOpenBatchNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -2316,9 +2316,9 @@ func MIOpenConvolution(self, weight, bias Tensor, padding, stride, dilation []in
 		deterministic int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opMIOpenConvolution, "self")
-	blk.weight = weight.handle(opMIOpenConvolution, "weight")
-	blk.bias = bias.optHandle(opMIOpenConvolution, "bias")
+	blk.self = self.word(opMIOpenConvolution, "self")
+	blk.weight = weight.word(opMIOpenConvolution, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2353,11 +2353,11 @@ func MIOpenConvolutionAddReLU(self, weight, z Tensor, alpha Scalar, bias Tensor,
 		groups      int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opMIOpenConvolutionAddReLU, "self")
-	blk.weight = weight.handle(opMIOpenConvolutionAddReLU, "weight")
-	blk.z = z.handle(opMIOpenConvolutionAddReLU, "z")
+	blk.self = self.word(opMIOpenConvolutionAddReLU, "self")
+	blk.weight = weight.word(opMIOpenConvolutionAddReLU, "weight")
+	blk.z = z.word(opMIOpenConvolutionAddReLU, "z")
 	blk.alpha = optScalar(alpha, opMIOpenConvolutionAddReLU, "alpha")
-	blk.bias = bias.optHandle(opMIOpenConvolutionAddReLU, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2392,16 +2392,16 @@ func MIOpenConvolutionOut(self, weight, bias Tensor, padding, stride, dilation [
 		deterministic int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opMIOpenConvolutionOut, "self")
-	blk.weight = weight.handle(opMIOpenConvolutionOut, "weight")
-	blk.bias = bias.optHandle(opMIOpenConvolutionOut, "bias")
+	blk.self = self.word(opMIOpenConvolutionOut, "self")
+	blk.weight = weight.word(opMIOpenConvolutionOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.out = out.handle(opMIOpenConvolutionOut, "out")
+	blk.out = out.word(opMIOpenConvolutionOut, "out")
 	call(opMIOpenConvolutionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2428,9 +2428,9 @@ func MIOpenConvolutionReLU(self, weight, bias Tensor, stride, padding, dilation 
 		groups      int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opMIOpenConvolutionReLU, "self")
-	blk.weight = weight.handle(opMIOpenConvolutionReLU, "weight")
-	blk.bias = bias.optHandle(opMIOpenConvolutionReLU, "bias")
+	blk.self = self.word(opMIOpenConvolutionReLU, "self")
+	blk.weight = weight.word(opMIOpenConvolutionReLU, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2464,9 +2464,9 @@ func MIOpenConvolutionTranspose(self, weight, bias Tensor, padding, outputPaddin
 		deterministic    int64
 		r0               outTensor
 	}
-	blk.self = self.handle(opMIOpenConvolutionTranspose, "self")
-	blk.weight = weight.handle(opMIOpenConvolutionTranspose, "weight")
-	blk.bias = bias.optHandle(opMIOpenConvolutionTranspose, "bias")
+	blk.self = self.word(opMIOpenConvolutionTranspose, "self")
+	blk.weight = weight.word(opMIOpenConvolutionTranspose, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
@@ -2505,9 +2505,9 @@ func MIOpenConvolutionTransposeOut(self, weight, bias Tensor, padding, outputPad
 		deterministic    int64
 		out              unsafe.Pointer
 	}
-	blk.self = self.handle(opMIOpenConvolutionTransposeOut, "self")
-	blk.weight = weight.handle(opMIOpenConvolutionTransposeOut, "weight")
-	blk.bias = bias.optHandle(opMIOpenConvolutionTransposeOut, "bias")
+	blk.self = self.word(opMIOpenConvolutionTransposeOut, "self")
+	blk.weight = weight.word(opMIOpenConvolutionTransposeOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
@@ -2515,7 +2515,7 @@ func MIOpenConvolutionTransposeOut(self, weight, bias Tensor, padding, outputPad
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.out = out.handle(opMIOpenConvolutionTransposeOut, "out")
+	blk.out = out.word(opMIOpenConvolutionTransposeOut, "out")
 	call(opMIOpenConvolutionTransposeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2543,8 +2543,8 @@ func MIOpenCTCLoss(logProbs, targets Tensor, inputLengths, targetLengths []int64
 		r0               outTensor
 		r1               outTensor
 	}
-	blk.logProbs = logProbs.handle(opMIOpenCTCLoss, "log_probs")
-	blk.targets = targets.handle(opMIOpenCTCLoss, "targets")
+	blk.logProbs = logProbs.word(opMIOpenCTCLoss, "log_probs")
+	blk.targets = targets.word(opMIOpenCTCLoss, "targets")
 	blk.inputLengths, blk.inputLengthsLen = unsafe.Pointer(unsafe.SliceData(inputLengths)), int64(len(inputLengths))
 	blk.targetLengths, blk.targetLengthsLen = unsafe.Pointer(unsafe.SliceData(targetLengths)), int64(len(targetLengths))
 	blk.blank = blank
@@ -2577,15 +2577,15 @@ func MIOpenCTCLossOut(logProbs, targets Tensor, inputLengths, targetLengths []in
 		out0             unsafe.Pointer
 		out1             unsafe.Pointer
 	}
-	blk.logProbs = logProbs.handle(opMIOpenCTCLossOut, "log_probs")
-	blk.targets = targets.handle(opMIOpenCTCLossOut, "targets")
+	blk.logProbs = logProbs.word(opMIOpenCTCLossOut, "log_probs")
+	blk.targets = targets.word(opMIOpenCTCLossOut, "targets")
 	blk.inputLengths, blk.inputLengthsLen = unsafe.Pointer(unsafe.SliceData(inputLengths)), int64(len(inputLengths))
 	blk.targetLengths, blk.targetLengthsLen = unsafe.Pointer(unsafe.SliceData(targetLengths)), int64(len(targetLengths))
 	blk.blank = blank
 	blk.deterministic = boolInt(deterministic)
 	blk.zeroInfinity = boolInt(zeroInfinity)
-	blk.out0 = out0.handle(opMIOpenCTCLossOut, "out0")
-	blk.out1 = out1.handle(opMIOpenCTCLossOut, "out1")
+	blk.out0 = out0.word(opMIOpenCTCLossOut, "out0")
+	blk.out1 = out1.word(opMIOpenCTCLossOut, "out1")
 	call(opMIOpenCTCLossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(logProbs.T)
 	runtime.KeepAlive(targets.T)
@@ -2611,10 +2611,10 @@ func MIOpenCTCLossTensor(logProbs, targets, inputLengths, targetLengths Tensor, 
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.logProbs = logProbs.handle(opMIOpenCTCLossTensor, "log_probs")
-	blk.targets = targets.handle(opMIOpenCTCLossTensor, "targets")
-	blk.inputLengths = inputLengths.handle(opMIOpenCTCLossTensor, "input_lengths")
-	blk.targetLengths = targetLengths.handle(opMIOpenCTCLossTensor, "target_lengths")
+	blk.logProbs = logProbs.word(opMIOpenCTCLossTensor, "log_probs")
+	blk.targets = targets.word(opMIOpenCTCLossTensor, "targets")
+	blk.inputLengths = inputLengths.word(opMIOpenCTCLossTensor, "input_lengths")
+	blk.targetLengths = targetLengths.word(opMIOpenCTCLossTensor, "target_lengths")
 	blk.blank = blank
 	blk.deterministic = boolInt(deterministic)
 	blk.zeroInfinity = boolInt(zeroInfinity)
@@ -2646,9 +2646,9 @@ func MIOpenDepthwiseConvolution(self, weight, bias Tensor, padding, stride, dila
 		deterministic int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opMIOpenDepthwiseConvolution, "self")
-	blk.weight = weight.handle(opMIOpenDepthwiseConvolution, "weight")
-	blk.bias = bias.optHandle(opMIOpenDepthwiseConvolution, "bias")
+	blk.self = self.word(opMIOpenDepthwiseConvolution, "self")
+	blk.weight = weight.word(opMIOpenDepthwiseConvolution, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -2685,16 +2685,16 @@ func MIOpenDepthwiseConvolutionOut(self, weight, bias Tensor, padding, stride, d
 		deterministic int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opMIOpenDepthwiseConvolutionOut, "self")
-	blk.weight = weight.handle(opMIOpenDepthwiseConvolutionOut, "weight")
-	blk.bias = bias.optHandle(opMIOpenDepthwiseConvolutionOut, "bias")
+	blk.self = self.word(opMIOpenDepthwiseConvolutionOut, "self")
+	blk.weight = weight.word(opMIOpenDepthwiseConvolutionOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.out = out.handle(opMIOpenDepthwiseConvolutionOut, "out")
+	blk.out = out.word(opMIOpenDepthwiseConvolutionOut, "out")
 	call(opMIOpenDepthwiseConvolutionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2732,11 +2732,11 @@ func MIOpenRNN(input Tensor, weight []Tensor, weightStride0 int64, hx, cx Tensor
 		r3            outTensor
 		r4            outTensor
 	}
-	blk.input = input.handle(opMIOpenRNN, "input")
-	blk.weight, blk.weightLen = handles(weight, opMIOpenRNN, "weight")
+	blk.input = input.word(opMIOpenRNN, "input")
+	blk.weight, blk.weightLen = words(weight, opMIOpenRNN, "weight")
 	blk.weightStride0 = weightStride0
-	blk.hx = hx.handle(opMIOpenRNN, "hx")
-	blk.cx = cx.optHandle(opMIOpenRNN, "cx")
+	blk.hx = hx.word(opMIOpenRNN, "hx")
+	blk.cx = unsafe.Pointer(cx.T)
 	blk.mode = mode
 	blk.hiddenSize = hiddenSize
 	blk.numLayers = numLayers
@@ -2745,7 +2745,7 @@ func MIOpenRNN(input Tensor, weight []Tensor, weightStride0 int64, hx, cx Tensor
 	blk.train = boolInt(train)
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
-	blk.dropoutState = dropoutState.optHandle(opMIOpenRNN, "dropout_state")
+	blk.dropoutState = unsafe.Pointer(dropoutState.T)
 	call(opMIOpenRNN, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(unsafe.SliceData(weight))
@@ -2790,16 +2790,16 @@ func MIOpenRNNBackward(input Tensor, weight []Tensor, weightStride0 int64, weigh
 		r2            outTensor
 		r3            outTensors
 	}
-	blk.input = input.handle(opMIOpenRNNBackward, "input")
-	blk.weight, blk.weightLen = handles(weight, opMIOpenRNNBackward, "weight")
+	blk.input = input.word(opMIOpenRNNBackward, "input")
+	blk.weight, blk.weightLen = words(weight, opMIOpenRNNBackward, "weight")
 	blk.weightStride0 = weightStride0
-	blk.weightBuf = weightBuf.handle(opMIOpenRNNBackward, "weight_buf")
-	blk.hx = hx.handle(opMIOpenRNNBackward, "hx")
-	blk.cx = cx.optHandle(opMIOpenRNNBackward, "cx")
-	blk.output = output.handle(opMIOpenRNNBackward, "output")
-	blk.gradOutput = gradOutput.optHandle(opMIOpenRNNBackward, "grad_output")
-	blk.gradHy = gradHy.optHandle(opMIOpenRNNBackward, "grad_hy")
-	blk.gradCy = gradCy.optHandle(opMIOpenRNNBackward, "grad_cy")
+	blk.weightBuf = weightBuf.word(opMIOpenRNNBackward, "weight_buf")
+	blk.hx = hx.word(opMIOpenRNNBackward, "hx")
+	blk.cx = unsafe.Pointer(cx.T)
+	blk.output = output.word(opMIOpenRNNBackward, "output")
+	blk.gradOutput = unsafe.Pointer(gradOutput.T)
+	blk.gradHy = unsafe.Pointer(gradHy.T)
+	blk.gradCy = unsafe.Pointer(gradCy.T)
 	blk.mode = mode
 	blk.hiddenSize = hiddenSize
 	blk.numLayers = numLayers
@@ -2808,8 +2808,8 @@ func MIOpenRNNBackward(input Tensor, weight []Tensor, weightStride0 int64, weigh
 	blk.train = boolInt(train)
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
-	blk.dropoutState = dropoutState.optHandle(opMIOpenRNNBackward, "dropout_state")
-	blk.reserve = reserve.handle(opMIOpenRNNBackward, "reserve")
+	blk.dropoutState = unsafe.Pointer(dropoutState.T)
+	blk.reserve = reserve.word(opMIOpenRNNBackward, "reserve")
 	blk.outputMask = unsafe.Pointer(&outputMask)
 	call(opMIOpenRNNBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -2862,16 +2862,16 @@ func MIOpenRNNBackwardOut(input Tensor, weight []Tensor, weightStride0 int64, we
 		out3          unsafe.Pointer
 		out3Len       int64
 	}
-	blk.input = input.handle(opMIOpenRNNBackwardOut, "input")
-	blk.weight, blk.weightLen = handles(weight, opMIOpenRNNBackwardOut, "weight")
+	blk.input = input.word(opMIOpenRNNBackwardOut, "input")
+	blk.weight, blk.weightLen = words(weight, opMIOpenRNNBackwardOut, "weight")
 	blk.weightStride0 = weightStride0
-	blk.weightBuf = weightBuf.handle(opMIOpenRNNBackwardOut, "weight_buf")
-	blk.hx = hx.handle(opMIOpenRNNBackwardOut, "hx")
-	blk.cx = cx.optHandle(opMIOpenRNNBackwardOut, "cx")
-	blk.output = output.handle(opMIOpenRNNBackwardOut, "output")
-	blk.gradOutput = gradOutput.optHandle(opMIOpenRNNBackwardOut, "grad_output")
-	blk.gradHy = gradHy.optHandle(opMIOpenRNNBackwardOut, "grad_hy")
-	blk.gradCy = gradCy.optHandle(opMIOpenRNNBackwardOut, "grad_cy")
+	blk.weightBuf = weightBuf.word(opMIOpenRNNBackwardOut, "weight_buf")
+	blk.hx = hx.word(opMIOpenRNNBackwardOut, "hx")
+	blk.cx = unsafe.Pointer(cx.T)
+	blk.output = output.word(opMIOpenRNNBackwardOut, "output")
+	blk.gradOutput = unsafe.Pointer(gradOutput.T)
+	blk.gradHy = unsafe.Pointer(gradHy.T)
+	blk.gradCy = unsafe.Pointer(gradCy.T)
 	blk.mode = mode
 	blk.hiddenSize = hiddenSize
 	blk.numLayers = numLayers
@@ -2880,13 +2880,13 @@ func MIOpenRNNBackwardOut(input Tensor, weight []Tensor, weightStride0 int64, we
 	blk.train = boolInt(train)
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
-	blk.dropoutState = dropoutState.optHandle(opMIOpenRNNBackwardOut, "dropout_state")
-	blk.reserve = reserve.handle(opMIOpenRNNBackwardOut, "reserve")
+	blk.dropoutState = unsafe.Pointer(dropoutState.T)
+	blk.reserve = reserve.word(opMIOpenRNNBackwardOut, "reserve")
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opMIOpenRNNBackwardOut, "out0")
-	blk.out1 = out1.handle(opMIOpenRNNBackwardOut, "out1")
-	blk.out2 = out2.handle(opMIOpenRNNBackwardOut, "out2")
-	blk.out3, blk.out3Len = handles(out3, opMIOpenRNNBackwardOut, "out3")
+	blk.out0 = out0.word(opMIOpenRNNBackwardOut, "out0")
+	blk.out1 = out1.word(opMIOpenRNNBackwardOut, "out1")
+	blk.out2 = out2.word(opMIOpenRNNBackwardOut, "out2")
+	blk.out3, blk.out3Len = words(out3, opMIOpenRNNBackwardOut, "out3")
 	call(opMIOpenRNNBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(unsafe.SliceData(weight))
@@ -2936,11 +2936,11 @@ func MIOpenRNNOut(input Tensor, weight []Tensor, weightStride0 int64, hx, cx Ten
 		out3          unsafe.Pointer
 		out4          unsafe.Pointer
 	}
-	blk.input = input.handle(opMIOpenRNNOut, "input")
-	blk.weight, blk.weightLen = handles(weight, opMIOpenRNNOut, "weight")
+	blk.input = input.word(opMIOpenRNNOut, "input")
+	blk.weight, blk.weightLen = words(weight, opMIOpenRNNOut, "weight")
 	blk.weightStride0 = weightStride0
-	blk.hx = hx.handle(opMIOpenRNNOut, "hx")
-	blk.cx = cx.optHandle(opMIOpenRNNOut, "cx")
+	blk.hx = hx.word(opMIOpenRNNOut, "hx")
+	blk.cx = unsafe.Pointer(cx.T)
 	blk.mode = mode
 	blk.hiddenSize = hiddenSize
 	blk.numLayers = numLayers
@@ -2949,12 +2949,12 @@ func MIOpenRNNOut(input Tensor, weight []Tensor, weightStride0 int64, hx, cx Ten
 	blk.train = boolInt(train)
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
-	blk.dropoutState = dropoutState.optHandle(opMIOpenRNNOut, "dropout_state")
-	blk.out0 = out0.handle(opMIOpenRNNOut, "out0")
-	blk.out1 = out1.handle(opMIOpenRNNOut, "out1")
-	blk.out2 = out2.handle(opMIOpenRNNOut, "out2")
-	blk.out3 = out3.handle(opMIOpenRNNOut, "out3")
-	blk.out4 = out4.handle(opMIOpenRNNOut, "out4")
+	blk.dropoutState = unsafe.Pointer(dropoutState.T)
+	blk.out0 = out0.word(opMIOpenRNNOut, "out0")
+	blk.out1 = out1.word(opMIOpenRNNOut, "out1")
+	blk.out2 = out2.word(opMIOpenRNNOut, "out2")
+	blk.out3 = out3.word(opMIOpenRNNOut, "out3")
+	blk.out4 = out4.word(opMIOpenRNNOut, "out4")
 	call(opMIOpenRNNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(unsafe.SliceData(weight))
@@ -2980,7 +2980,7 @@ func Mish(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMish, "self")
+	blk.self = self.word(opMish, "self")
 	call(opMish, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2998,7 +2998,7 @@ func Mish_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opMish_, "self")
+	blk.self = self.word(opMish_, "self")
 	call(opMish_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -3014,8 +3014,8 @@ func MishBackward(gradOutput, self Tensor) Tensor {
 		self       unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMishBackward, "grad_output")
-	blk.self = self.handle(opMishBackward, "self")
+	blk.gradOutput = gradOutput.word(opMishBackward, "grad_output")
+	blk.self = self.word(opMishBackward, "self")
 	call(opMishBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3035,8 +3035,8 @@ func MishOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMishOut, "self")
-	blk.out = out.handle(opMishOut, "out")
+	blk.self = self.word(opMishOut, "self")
+	blk.out = out.word(opMishOut, "out")
 	call(opMishOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3054,7 +3054,7 @@ func MKLDNNAdaptiveAvgPool2d(self Tensor, outputSize []int64) Tensor {
 		outputSizeLen int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opMKLDNNAdaptiveAvgPool2d, "self")
+	blk.self = self.word(opMKLDNNAdaptiveAvgPool2d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	call(opMKLDNNAdaptiveAvgPool2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3072,8 +3072,8 @@ func MKLDNNAdaptiveAvgPool2dBackward(gradOutput, self Tensor) Tensor {
 		self       unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNAdaptiveAvgPool2dBackward, "grad_output")
-	blk.self = self.handle(opMKLDNNAdaptiveAvgPool2dBackward, "self")
+	blk.gradOutput = gradOutput.word(opMKLDNNAdaptiveAvgPool2dBackward, "grad_output")
+	blk.self = self.word(opMKLDNNAdaptiveAvgPool2dBackward, "self")
 	call(opMKLDNNAdaptiveAvgPool2dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3093,9 +3093,9 @@ func MKLDNNAdaptiveAvgPool2dBackwardOut(gradOutput, self, out Tensor) Tensor {
 		self       unsafe.Pointer
 		out        unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNAdaptiveAvgPool2dBackwardOut, "grad_output")
-	blk.self = self.handle(opMKLDNNAdaptiveAvgPool2dBackwardOut, "self")
-	blk.out = out.handle(opMKLDNNAdaptiveAvgPool2dBackwardOut, "out")
+	blk.gradOutput = gradOutput.word(opMKLDNNAdaptiveAvgPool2dBackwardOut, "grad_output")
+	blk.self = self.word(opMKLDNNAdaptiveAvgPool2dBackwardOut, "self")
+	blk.out = out.word(opMKLDNNAdaptiveAvgPool2dBackwardOut, "out")
 	call(opMKLDNNAdaptiveAvgPool2dBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3116,9 +3116,9 @@ func MKLDNNAdaptiveAvgPool2dOut(self Tensor, outputSize []int64, out Tensor) Ten
 		outputSizeLen int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opMKLDNNAdaptiveAvgPool2dOut, "self")
+	blk.self = self.word(opMKLDNNAdaptiveAvgPool2dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
-	blk.out = out.handle(opMKLDNNAdaptiveAvgPool2dOut, "out")
+	blk.out = out.word(opMKLDNNAdaptiveAvgPool2dOut, "out")
 	call(opMKLDNNAdaptiveAvgPool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3143,9 +3143,9 @@ func MKLDNNConvolution(self, weight, bias Tensor, padding, stride, dilation []in
 		groups      int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opMKLDNNConvolution, "self")
-	blk.weight = weight.handle(opMKLDNNConvolution, "weight")
-	blk.bias = bias.optHandle(opMKLDNNConvolution, "bias")
+	blk.self = self.word(opMKLDNNConvolution, "self")
+	blk.weight = weight.word(opMKLDNNConvolution, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -3178,14 +3178,14 @@ func MKLDNNConvolutionOut(self, weight, bias Tensor, padding, stride, dilation [
 		groups      int64
 		out         unsafe.Pointer
 	}
-	blk.self = self.handle(opMKLDNNConvolutionOut, "self")
-	blk.weight = weight.handle(opMKLDNNConvolutionOut, "weight")
-	blk.bias = bias.optHandle(opMKLDNNConvolutionOut, "bias")
+	blk.self = self.word(opMKLDNNConvolutionOut, "self")
+	blk.weight = weight.word(opMKLDNNConvolutionOut, "weight")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
-	blk.out = out.handle(opMKLDNNConvolutionOut, "out")
+	blk.out = out.word(opMKLDNNConvolutionOut, "out")
 	call(opMKLDNNConvolutionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -3214,9 +3214,9 @@ func MKLDNNLinear(self, weight Tensor, opts ...MKLDNNLinearOptions) Tensor {
 	if given(len(opts), opMKLDNNLinear) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNLinear, "self")
-	blk.weight = weight.handle(opMKLDNNLinear, "weight")
-	blk.bias = opt.Bias.optHandle(opMKLDNNLinear, "bias")
+	blk.self = self.word(opMKLDNNLinear, "self")
+	blk.weight = weight.word(opMKLDNNLinear, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	call(opMKLDNNLinear, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -3239,9 +3239,9 @@ func MKLDNNLinearBackward(self, gradOutput, weight Tensor, outputMask [3]bool) (
 		r1         outTensor
 		r2         outTensor
 	}
-	blk.self = self.handle(opMKLDNNLinearBackward, "self")
-	blk.gradOutput = gradOutput.handle(opMKLDNNLinearBackward, "grad_output")
-	blk.weight = weight.handle(opMKLDNNLinearBackward, "weight")
+	blk.self = self.word(opMKLDNNLinearBackward, "self")
+	blk.gradOutput = gradOutput.word(opMKLDNNLinearBackward, "grad_output")
+	blk.weight = weight.word(opMKLDNNLinearBackward, "weight")
 	blk.outputMask = unsafe.Pointer(&outputMask)
 	call(opMKLDNNLinearBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3263,8 +3263,8 @@ func MKLDNNLinearBackwardInput(inputSize []int64, gradOutput, weight Tensor) Ten
 		r0           outTensor
 	}
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
-	blk.gradOutput = gradOutput.handle(opMKLDNNLinearBackwardInput, "grad_output")
-	blk.weight = weight.handle(opMKLDNNLinearBackwardInput, "weight")
+	blk.gradOutput = gradOutput.word(opMKLDNNLinearBackwardInput, "grad_output")
+	blk.weight = weight.word(opMKLDNNLinearBackwardInput, "weight")
 	call(opMKLDNNLinearBackwardInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(weight.T)
@@ -3287,9 +3287,9 @@ func MKLDNNLinearBackwardInputOut(inputSize []int64, gradOutput, weight, out Ten
 		out          unsafe.Pointer
 	}
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
-	blk.gradOutput = gradOutput.handle(opMKLDNNLinearBackwardInputOut, "grad_output")
-	blk.weight = weight.handle(opMKLDNNLinearBackwardInputOut, "weight")
-	blk.out = out.handle(opMKLDNNLinearBackwardInputOut, "out")
+	blk.gradOutput = gradOutput.word(opMKLDNNLinearBackwardInputOut, "grad_output")
+	blk.weight = weight.word(opMKLDNNLinearBackwardInputOut, "weight")
+	blk.out = out.word(opMKLDNNLinearBackwardInputOut, "out")
 	call(opMKLDNNLinearBackwardInputOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(weight.T)
@@ -3314,13 +3314,13 @@ func MKLDNNLinearBackwardOut(self, gradOutput, weight Tensor, outputMask [3]bool
 		out1       unsafe.Pointer
 		out2       unsafe.Pointer
 	}
-	blk.self = self.handle(opMKLDNNLinearBackwardOut, "self")
-	blk.gradOutput = gradOutput.handle(opMKLDNNLinearBackwardOut, "grad_output")
-	blk.weight = weight.handle(opMKLDNNLinearBackwardOut, "weight")
+	blk.self = self.word(opMKLDNNLinearBackwardOut, "self")
+	blk.gradOutput = gradOutput.word(opMKLDNNLinearBackwardOut, "grad_output")
+	blk.weight = weight.word(opMKLDNNLinearBackwardOut, "weight")
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opMKLDNNLinearBackwardOut, "out0")
-	blk.out1 = out1.handle(opMKLDNNLinearBackwardOut, "out1")
-	blk.out2 = out2.handle(opMKLDNNLinearBackwardOut, "out2")
+	blk.out0 = out0.word(opMKLDNNLinearBackwardOut, "out0")
+	blk.out1 = out1.word(opMKLDNNLinearBackwardOut, "out1")
+	blk.out2 = out2.word(opMKLDNNLinearBackwardOut, "out2")
 	call(opMKLDNNLinearBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -3345,9 +3345,9 @@ func MKLDNNLinearBackwardWeights(gradOutput, input, weight Tensor, biasDefined b
 		r0          outTensor
 		r1          outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNLinearBackwardWeights, "grad_output")
-	blk.input = input.handle(opMKLDNNLinearBackwardWeights, "input")
-	blk.weight = weight.handle(opMKLDNNLinearBackwardWeights, "weight")
+	blk.gradOutput = gradOutput.word(opMKLDNNLinearBackwardWeights, "grad_output")
+	blk.input = input.word(opMKLDNNLinearBackwardWeights, "input")
+	blk.weight = weight.word(opMKLDNNLinearBackwardWeights, "weight")
 	blk.biasDefined = boolInt(biasDefined)
 	call(opMKLDNNLinearBackwardWeights, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -3372,12 +3372,12 @@ func MKLDNNLinearBackwardWeightsOut(gradOutput, input, weight Tensor, biasDefine
 		out0        unsafe.Pointer
 		out1        unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNLinearBackwardWeightsOut, "grad_output")
-	blk.input = input.handle(opMKLDNNLinearBackwardWeightsOut, "input")
-	blk.weight = weight.handle(opMKLDNNLinearBackwardWeightsOut, "weight")
+	blk.gradOutput = gradOutput.word(opMKLDNNLinearBackwardWeightsOut, "grad_output")
+	blk.input = input.word(opMKLDNNLinearBackwardWeightsOut, "input")
+	blk.weight = weight.word(opMKLDNNLinearBackwardWeightsOut, "weight")
 	blk.biasDefined = boolInt(biasDefined)
-	blk.out0 = out0.handle(opMKLDNNLinearBackwardWeightsOut, "out0")
-	blk.out1 = out1.handle(opMKLDNNLinearBackwardWeightsOut, "out1")
+	blk.out0 = out0.word(opMKLDNNLinearBackwardWeightsOut, "out0")
+	blk.out1 = out1.word(opMKLDNNLinearBackwardWeightsOut, "out1")
 	call(opMKLDNNLinearBackwardWeightsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(input.T)
@@ -3404,10 +3404,10 @@ func MKLDNNLinearOut(self, weight, out Tensor, opts ...MKLDNNLinearOptions) Tens
 	if given(len(opts), opMKLDNNLinearOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNLinearOut, "self")
-	blk.weight = weight.handle(opMKLDNNLinearOut, "weight")
-	blk.bias = opt.Bias.optHandle(opMKLDNNLinearOut, "bias")
-	blk.out = out.handle(opMKLDNNLinearOut, "out")
+	blk.self = self.word(opMKLDNNLinearOut, "self")
+	blk.weight = weight.word(opMKLDNNLinearOut, "weight")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
+	blk.out = out.word(opMKLDNNLinearOut, "out")
 	call(opMKLDNNLinearOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -3446,7 +3446,7 @@ func MKLDNNMaxPool2d(self Tensor, kernelSize []int64, opts ...MKLDNNMaxPool2dOpt
 	if given(len(opts), opMKLDNNMaxPool2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNMaxPool2d, "self")
+	blk.self = self.word(opMKLDNNMaxPool2d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3495,9 +3495,9 @@ func MKLDNNMaxPool2dBackward(gradOutput, output, input Tensor, kernelSize []int6
 	if given(len(opts), opMKLDNNMaxPool2dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool2dBackward, "grad_output")
-	blk.output = output.handle(opMKLDNNMaxPool2dBackward, "output")
-	blk.input = input.handle(opMKLDNNMaxPool2dBackward, "input")
+	blk.gradOutput = gradOutput.word(opMKLDNNMaxPool2dBackward, "grad_output")
+	blk.output = output.word(opMKLDNNMaxPool2dBackward, "output")
+	blk.input = input.word(opMKLDNNMaxPool2dBackward, "input")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3543,9 +3543,9 @@ func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	if given(len(opts), opMKLDNNMaxPool2dBackwardOut) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool2dBackwardOut, "grad_output")
-	blk.output = output.handle(opMKLDNNMaxPool2dBackwardOut, "output")
-	blk.input = input.handle(opMKLDNNMaxPool2dBackwardOut, "input")
+	blk.gradOutput = gradOutput.word(opMKLDNNMaxPool2dBackwardOut, "grad_output")
+	blk.output = output.word(opMKLDNNMaxPool2dBackwardOut, "output")
+	blk.input = input.word(opMKLDNNMaxPool2dBackwardOut, "input")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3557,7 +3557,7 @@ func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMKLDNNMaxPool2dBackwardOut, "out")
+	blk.out = out.word(opMKLDNNMaxPool2dBackwardOut, "out")
 	call(opMKLDNNMaxPool2dBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(output.T)
@@ -3590,7 +3590,7 @@ func MKLDNNMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 	if given(len(opts), opMKLDNNMaxPool2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNMaxPool2dOut, "self")
+	blk.self = self.word(opMKLDNNMaxPool2dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3602,7 +3602,7 @@ func MKLDNNMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMKLDNNMaxPool2dOut, "out")
+	blk.out = out.word(opMKLDNNMaxPool2dOut, "out")
 	call(opMKLDNNMaxPool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3639,7 +3639,7 @@ func MKLDNNMaxPool3d(self Tensor, kernelSize []int64, opts ...MKLDNNMaxPool3dOpt
 	if given(len(opts), opMKLDNNMaxPool3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNMaxPool3d, "self")
+	blk.self = self.word(opMKLDNNMaxPool3d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3688,9 +3688,9 @@ func MKLDNNMaxPool3dBackward(gradOutput, output, input Tensor, kernelSize []int6
 	if given(len(opts), opMKLDNNMaxPool3dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool3dBackward, "grad_output")
-	blk.output = output.handle(opMKLDNNMaxPool3dBackward, "output")
-	blk.input = input.handle(opMKLDNNMaxPool3dBackward, "input")
+	blk.gradOutput = gradOutput.word(opMKLDNNMaxPool3dBackward, "grad_output")
+	blk.output = output.word(opMKLDNNMaxPool3dBackward, "output")
+	blk.input = input.word(opMKLDNNMaxPool3dBackward, "input")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3736,9 +3736,9 @@ func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	if given(len(opts), opMKLDNNMaxPool3dBackwardOut) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMKLDNNMaxPool3dBackwardOut, "grad_output")
-	blk.output = output.handle(opMKLDNNMaxPool3dBackwardOut, "output")
-	blk.input = input.handle(opMKLDNNMaxPool3dBackwardOut, "input")
+	blk.gradOutput = gradOutput.word(opMKLDNNMaxPool3dBackwardOut, "grad_output")
+	blk.output = output.word(opMKLDNNMaxPool3dBackwardOut, "output")
+	blk.input = input.word(opMKLDNNMaxPool3dBackwardOut, "input")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3750,7 +3750,7 @@ func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMKLDNNMaxPool3dBackwardOut, "out")
+	blk.out = out.word(opMKLDNNMaxPool3dBackwardOut, "out")
 	call(opMKLDNNMaxPool3dBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(output.T)
@@ -3783,7 +3783,7 @@ func MKLDNNMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 	if given(len(opts), opMKLDNNMaxPool3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNMaxPool3dOut, "self")
+	blk.self = self.word(opMKLDNNMaxPool3dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -3795,7 +3795,7 @@ func MKLDNNMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...MKL
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opMKLDNNMaxPool3dOut, "out")
+	blk.out = out.word(opMKLDNNMaxPool3dOut, "out")
 	call(opMKLDNNMaxPool3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3834,7 +3834,7 @@ func MKLDNNReorderConv2dWeight(self Tensor, opts ...MKLDNNReorderConv2dWeightOpt
 	if given(len(opts), opMKLDNNReorderConv2dWeight) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNReorderConv2dWeight, "self")
+	blk.self = self.word(opMKLDNNReorderConv2dWeight, "self")
 	if opt.Padding == nil {
 		opt.Padding = []int64{0, 0}
 	}
@@ -3879,7 +3879,7 @@ func MKLDNNReorderConv2dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv2dW
 	if given(len(opts), opMKLDNNReorderConv2dWeightOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNReorderConv2dWeightOut, "self")
+	blk.self = self.word(opMKLDNNReorderConv2dWeightOut, "self")
 	if opt.Padding == nil {
 		opt.Padding = []int64{0, 0}
 	}
@@ -3894,7 +3894,7 @@ func MKLDNNReorderConv2dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv2dW
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.groups = orDefault(opt.Groups, 1)
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(opt.InputSize)), int64(len(opt.InputSize))
-	blk.out = out.handle(opMKLDNNReorderConv2dWeightOut, "out")
+	blk.out = out.word(opMKLDNNReorderConv2dWeightOut, "out")
 	call(opMKLDNNReorderConv2dWeightOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3933,7 +3933,7 @@ func MKLDNNReorderConv3dWeight(self Tensor, opts ...MKLDNNReorderConv3dWeightOpt
 	if given(len(opts), opMKLDNNReorderConv3dWeight) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNReorderConv3dWeight, "self")
+	blk.self = self.word(opMKLDNNReorderConv3dWeight, "self")
 	if opt.Padding == nil {
 		opt.Padding = []int64{0, 0, 0}
 	}
@@ -3978,7 +3978,7 @@ func MKLDNNReorderConv3dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv3dW
 	if given(len(opts), opMKLDNNReorderConv3dWeightOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMKLDNNReorderConv3dWeightOut, "self")
+	blk.self = self.word(opMKLDNNReorderConv3dWeightOut, "self")
 	if opt.Padding == nil {
 		opt.Padding = []int64{0, 0, 0}
 	}
@@ -3993,7 +3993,7 @@ func MKLDNNReorderConv3dWeightOut(self, out Tensor, opts ...MKLDNNReorderConv3dW
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.groups = orDefault(opt.Groups, 1)
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(opt.InputSize)), int64(len(opt.InputSize))
-	blk.out = out.handle(opMKLDNNReorderConv3dWeightOut, "out")
+	blk.out = out.word(opMKLDNNReorderConv3dWeightOut, "out")
 	call(opMKLDNNReorderConv3dWeightOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4029,13 +4029,13 @@ func MKLDNNRNNLayer(input, weight0, weight1, weight2, weight3, hx, cx Tensor, re
 		r2            outTensor
 		r3            outTensor
 	}
-	blk.input = input.handle(opMKLDNNRNNLayer, "input")
-	blk.weight0 = weight0.handle(opMKLDNNRNNLayer, "weight0")
-	blk.weight1 = weight1.handle(opMKLDNNRNNLayer, "weight1")
-	blk.weight2 = weight2.handle(opMKLDNNRNNLayer, "weight2")
-	blk.weight3 = weight3.handle(opMKLDNNRNNLayer, "weight3")
-	blk.hx = hx.handle(opMKLDNNRNNLayer, "hx_")
-	blk.cx = cx.handle(opMKLDNNRNNLayer, "cx_")
+	blk.input = input.word(opMKLDNNRNNLayer, "input")
+	blk.weight0 = weight0.word(opMKLDNNRNNLayer, "weight0")
+	blk.weight1 = weight1.word(opMKLDNNRNNLayer, "weight1")
+	blk.weight2 = weight2.word(opMKLDNNRNNLayer, "weight2")
+	blk.weight3 = weight3.word(opMKLDNNRNNLayer, "weight3")
+	blk.hx = hx.word(opMKLDNNRNNLayer, "hx_")
+	blk.cx = cx.word(opMKLDNNRNNLayer, "cx_")
 	blk.reverse = boolInt(reverse)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
 	blk.mode = mode
@@ -4095,19 +4095,19 @@ func MKLDNNRNNLayerBackward(input, weight1, weight2, weight3, weight4, hx, cxTmp
 		r5            outTensor
 		r6            outTensor
 	}
-	blk.input = input.handle(opMKLDNNRNNLayerBackward, "input")
-	blk.weight1 = weight1.handle(opMKLDNNRNNLayerBackward, "weight1")
-	blk.weight2 = weight2.handle(opMKLDNNRNNLayerBackward, "weight2")
-	blk.weight3 = weight3.handle(opMKLDNNRNNLayerBackward, "weight3")
-	blk.weight4 = weight4.handle(opMKLDNNRNNLayerBackward, "weight4")
-	blk.hx = hx.handle(opMKLDNNRNNLayerBackward, "hx_")
-	blk.cxTmp = cxTmp.handle(opMKLDNNRNNLayerBackward, "cx_tmp")
-	blk.output = output.handle(opMKLDNNRNNLayerBackward, "output")
-	blk.hy = hy.handle(opMKLDNNRNNLayerBackward, "hy_")
-	blk.cy = cy.handle(opMKLDNNRNNLayerBackward, "cy_")
-	blk.gradOutput = gradOutput.optHandle(opMKLDNNRNNLayerBackward, "grad_output")
-	blk.gradHy = gradHy.optHandle(opMKLDNNRNNLayerBackward, "grad_hy")
-	blk.gradCy = gradCy.optHandle(opMKLDNNRNNLayerBackward, "grad_cy")
+	blk.input = input.word(opMKLDNNRNNLayerBackward, "input")
+	blk.weight1 = weight1.word(opMKLDNNRNNLayerBackward, "weight1")
+	blk.weight2 = weight2.word(opMKLDNNRNNLayerBackward, "weight2")
+	blk.weight3 = weight3.word(opMKLDNNRNNLayerBackward, "weight3")
+	blk.weight4 = weight4.word(opMKLDNNRNNLayerBackward, "weight4")
+	blk.hx = hx.word(opMKLDNNRNNLayerBackward, "hx_")
+	blk.cxTmp = cxTmp.word(opMKLDNNRNNLayerBackward, "cx_tmp")
+	blk.output = output.word(opMKLDNNRNNLayerBackward, "output")
+	blk.hy = hy.word(opMKLDNNRNNLayerBackward, "hy_")
+	blk.cy = cy.word(opMKLDNNRNNLayerBackward, "cy_")
+	blk.gradOutput = unsafe.Pointer(gradOutput.T)
+	blk.gradHy = unsafe.Pointer(gradHy.T)
+	blk.gradCy = unsafe.Pointer(gradCy.T)
 	blk.reverse = boolInt(reverse)
 	blk.mode = mode
 	blk.hiddenSize = hiddenSize
@@ -4117,7 +4117,7 @@ func MKLDNNRNNLayerBackward(input, weight1, weight2, weight3, weight4, hx, cxTmp
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
 	blk.batchFirst = boolInt(batchFirst)
-	blk.workspace = workspace.handle(opMKLDNNRNNLayerBackward, "workspace")
+	blk.workspace = workspace.word(opMKLDNNRNNLayerBackward, "workspace")
 	call(opMKLDNNRNNLayerBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight1.T)
@@ -4177,19 +4177,19 @@ func MKLDNNRNNLayerBackwardOut(input, weight1, weight2, weight3, weight4, hx, cx
 		out5          unsafe.Pointer
 		out6          unsafe.Pointer
 	}
-	blk.input = input.handle(opMKLDNNRNNLayerBackwardOut, "input")
-	blk.weight1 = weight1.handle(opMKLDNNRNNLayerBackwardOut, "weight1")
-	blk.weight2 = weight2.handle(opMKLDNNRNNLayerBackwardOut, "weight2")
-	blk.weight3 = weight3.handle(opMKLDNNRNNLayerBackwardOut, "weight3")
-	blk.weight4 = weight4.handle(opMKLDNNRNNLayerBackwardOut, "weight4")
-	blk.hx = hx.handle(opMKLDNNRNNLayerBackwardOut, "hx_")
-	blk.cxTmp = cxTmp.handle(opMKLDNNRNNLayerBackwardOut, "cx_tmp")
-	blk.output = output.handle(opMKLDNNRNNLayerBackwardOut, "output")
-	blk.hy = hy.handle(opMKLDNNRNNLayerBackwardOut, "hy_")
-	blk.cy = cy.handle(opMKLDNNRNNLayerBackwardOut, "cy_")
-	blk.gradOutput = gradOutput.optHandle(opMKLDNNRNNLayerBackwardOut, "grad_output")
-	blk.gradHy = gradHy.optHandle(opMKLDNNRNNLayerBackwardOut, "grad_hy")
-	blk.gradCy = gradCy.optHandle(opMKLDNNRNNLayerBackwardOut, "grad_cy")
+	blk.input = input.word(opMKLDNNRNNLayerBackwardOut, "input")
+	blk.weight1 = weight1.word(opMKLDNNRNNLayerBackwardOut, "weight1")
+	blk.weight2 = weight2.word(opMKLDNNRNNLayerBackwardOut, "weight2")
+	blk.weight3 = weight3.word(opMKLDNNRNNLayerBackwardOut, "weight3")
+	blk.weight4 = weight4.word(opMKLDNNRNNLayerBackwardOut, "weight4")
+	blk.hx = hx.word(opMKLDNNRNNLayerBackwardOut, "hx_")
+	blk.cxTmp = cxTmp.word(opMKLDNNRNNLayerBackwardOut, "cx_tmp")
+	blk.output = output.word(opMKLDNNRNNLayerBackwardOut, "output")
+	blk.hy = hy.word(opMKLDNNRNNLayerBackwardOut, "hy_")
+	blk.cy = cy.word(opMKLDNNRNNLayerBackwardOut, "cy_")
+	blk.gradOutput = unsafe.Pointer(gradOutput.T)
+	blk.gradHy = unsafe.Pointer(gradHy.T)
+	blk.gradCy = unsafe.Pointer(gradCy.T)
 	blk.reverse = boolInt(reverse)
 	blk.mode = mode
 	blk.hiddenSize = hiddenSize
@@ -4199,14 +4199,14 @@ func MKLDNNRNNLayerBackwardOut(input, weight1, weight2, weight3, weight4, hx, cx
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
 	blk.batchFirst = boolInt(batchFirst)
-	blk.workspace = workspace.handle(opMKLDNNRNNLayerBackwardOut, "workspace")
-	blk.out0 = out0.handle(opMKLDNNRNNLayerBackwardOut, "out0")
-	blk.out1 = out1.handle(opMKLDNNRNNLayerBackwardOut, "out1")
-	blk.out2 = out2.handle(opMKLDNNRNNLayerBackwardOut, "out2")
-	blk.out3 = out3.handle(opMKLDNNRNNLayerBackwardOut, "out3")
-	blk.out4 = out4.handle(opMKLDNNRNNLayerBackwardOut, "out4")
-	blk.out5 = out5.handle(opMKLDNNRNNLayerBackwardOut, "out5")
-	blk.out6 = out6.handle(opMKLDNNRNNLayerBackwardOut, "out6")
+	blk.workspace = workspace.word(opMKLDNNRNNLayerBackwardOut, "workspace")
+	blk.out0 = out0.word(opMKLDNNRNNLayerBackwardOut, "out0")
+	blk.out1 = out1.word(opMKLDNNRNNLayerBackwardOut, "out1")
+	blk.out2 = out2.word(opMKLDNNRNNLayerBackwardOut, "out2")
+	blk.out3 = out3.word(opMKLDNNRNNLayerBackwardOut, "out3")
+	blk.out4 = out4.word(opMKLDNNRNNLayerBackwardOut, "out4")
+	blk.out5 = out5.word(opMKLDNNRNNLayerBackwardOut, "out5")
+	blk.out6 = out6.word(opMKLDNNRNNLayerBackwardOut, "out6")
 	call(opMKLDNNRNNLayerBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight1.T)
@@ -4263,13 +4263,13 @@ func MKLDNNRNNLayerOut(input, weight0, weight1, weight2, weight3, hx, cx Tensor,
 		out2          unsafe.Pointer
 		out3          unsafe.Pointer
 	}
-	blk.input = input.handle(opMKLDNNRNNLayerOut, "input")
-	blk.weight0 = weight0.handle(opMKLDNNRNNLayerOut, "weight0")
-	blk.weight1 = weight1.handle(opMKLDNNRNNLayerOut, "weight1")
-	blk.weight2 = weight2.handle(opMKLDNNRNNLayerOut, "weight2")
-	blk.weight3 = weight3.handle(opMKLDNNRNNLayerOut, "weight3")
-	blk.hx = hx.handle(opMKLDNNRNNLayerOut, "hx_")
-	blk.cx = cx.handle(opMKLDNNRNNLayerOut, "cx_")
+	blk.input = input.word(opMKLDNNRNNLayerOut, "input")
+	blk.weight0 = weight0.word(opMKLDNNRNNLayerOut, "weight0")
+	blk.weight1 = weight1.word(opMKLDNNRNNLayerOut, "weight1")
+	blk.weight2 = weight2.word(opMKLDNNRNNLayerOut, "weight2")
+	blk.weight3 = weight3.word(opMKLDNNRNNLayerOut, "weight3")
+	blk.hx = hx.word(opMKLDNNRNNLayerOut, "hx_")
+	blk.cx = cx.word(opMKLDNNRNNLayerOut, "cx_")
 	blk.reverse = boolInt(reverse)
 	blk.batchSizes, blk.batchSizesLen = unsafe.Pointer(unsafe.SliceData(batchSizes)), int64(len(batchSizes))
 	blk.mode = mode
@@ -4279,10 +4279,10 @@ func MKLDNNRNNLayerOut(input, weight0, weight1, weight2, weight3, hx, cx Tensor,
 	blk.bidirectional = boolInt(bidirectional)
 	blk.batchFirst = boolInt(batchFirst)
 	blk.train = boolInt(train)
-	blk.out0 = out0.handle(opMKLDNNRNNLayerOut, "out0")
-	blk.out1 = out1.handle(opMKLDNNRNNLayerOut, "out1")
-	blk.out2 = out2.handle(opMKLDNNRNNLayerOut, "out2")
-	blk.out3 = out3.handle(opMKLDNNRNNLayerOut, "out3")
+	blk.out0 = out0.word(opMKLDNNRNNLayerOut, "out0")
+	blk.out1 = out1.word(opMKLDNNRNNLayerOut, "out1")
+	blk.out2 = out2.word(opMKLDNNRNNLayerOut, "out2")
+	blk.out3 = out3.word(opMKLDNNRNNLayerOut, "out3")
 	call(opMKLDNNRNNLayerOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight0.T)
@@ -4310,8 +4310,8 @@ func MM(self, mat2 Tensor) Tensor {
 		mat2  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMM, "self")
-	blk.mat2 = mat2.handle(opMM, "mat2")
+	blk.self = self.word(opMM, "self")
+	blk.mat2 = mat2.word(opMM, "mat2")
 	call(opMM, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -4336,8 +4336,8 @@ func MMDType(self, mat2 Tensor, outDType DType) Tensor {
 		outDType int64
 		r0       outTensor
 	}
-	blk.self = self.handle(opMMDType, "self")
-	blk.mat2 = mat2.handle(opMMDType, "mat2")
+	blk.self = self.word(opMMDType, "self")
+	blk.mat2 = mat2.word(opMMDType, "mat2")
 	blk.outDType = outDType.required(opMMDType, "out_dtype")
 	call(opMMDType, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4360,10 +4360,10 @@ func MMDTypeOut(self, mat2 Tensor, outDType DType, out Tensor) Tensor {
 		outDType int64
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opMMDTypeOut, "self")
-	blk.mat2 = mat2.handle(opMMDTypeOut, "mat2")
+	blk.self = self.word(opMMDTypeOut, "self")
+	blk.mat2 = mat2.word(opMMDTypeOut, "mat2")
 	blk.outDType = outDType.required(opMMDTypeOut, "out_dtype")
-	blk.out = out.handle(opMMDTypeOut, "out")
+	blk.out = out.word(opMMDTypeOut, "out")
 	call(opMMDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -4385,9 +4385,9 @@ func MMOut(self, mat2, out Tensor) Tensor {
 		mat2  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMMOut, "self")
-	blk.mat2 = mat2.handle(opMMOut, "mat2")
-	blk.out = out.handle(opMMOut, "out")
+	blk.self = self.word(opMMOut, "self")
+	blk.mat2 = mat2.word(opMMOut, "mat2")
+	blk.out = out.word(opMMOut, "out")
 	call(opMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -4420,7 +4420,7 @@ func Mode(self Tensor, opts ...ModeOptions) (values Tensor, indices Tensor) {
 	if given(len(opts), opMode) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMode, "self")
+	blk.self = self.word(opMode, "self")
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opMode, unsafe.Pointer(&blk))
@@ -4460,11 +4460,11 @@ func ModeValues(self, values, indices Tensor, opts ...ModeValuesOptions) (Tensor
 	if given(len(opts), opModeValues) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opModeValues, "self")
+	blk.self = self.word(opModeValues, "self")
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.values = values.handle(opModeValues, "values")
-	blk.indices = indices.handle(opModeValues, "indices")
+	blk.values = values.word(opModeValues, "values")
+	blk.indices = indices.word(opModeValues, "indices")
 	call(opModeValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -4489,7 +4489,7 @@ func MoveAxis(self Tensor, source, destination []int64) Tensor {
 		destinationLen int64
 		r0             outTensor
 	}
-	blk.self = self.handle(opMoveAxis, "self")
+	blk.self = self.word(opMoveAxis, "self")
 	blk.source, blk.sourceLen = unsafe.Pointer(unsafe.SliceData(source)), int64(len(source))
 	blk.destination, blk.destinationLen = unsafe.Pointer(unsafe.SliceData(destination)), int64(len(destination))
 	call(opMoveAxis, unsafe.Pointer(&blk))
@@ -4517,7 +4517,7 @@ func MoveAxisInt(self Tensor, source, destination int64) Tensor {
 		destination int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opMoveAxisInt, "self")
+	blk.self = self.word(opMoveAxisInt, "self")
 	blk.source = source
 	blk.destination = destination
 	call(opMoveAxisInt, unsafe.Pointer(&blk))
@@ -4548,7 +4548,7 @@ func MoveDim(self Tensor, source, destination []int64) Tensor {
 		destinationLen int64
 		r0             outTensor
 	}
-	blk.self = self.handle(opMoveDim, "self")
+	blk.self = self.word(opMoveDim, "self")
 	blk.source, blk.sourceLen = unsafe.Pointer(unsafe.SliceData(source)), int64(len(source))
 	blk.destination, blk.destinationLen = unsafe.Pointer(unsafe.SliceData(destination)), int64(len(destination))
 	call(opMoveDim, unsafe.Pointer(&blk))
@@ -4577,7 +4577,7 @@ func MoveDimInt(self Tensor, source, destination int64) Tensor {
 		destination int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opMoveDimInt, "self")
+	blk.self = self.word(opMoveDimInt, "self")
 	blk.source = source
 	blk.destination = destination
 	call(opMoveDimInt, unsafe.Pointer(&blk))
@@ -4612,9 +4612,9 @@ func MPSConvolutionBackward(self, gradOutput, weight Tensor, padding, stride, di
 		r1          outTensor
 		r2          outTensor
 	}
-	blk.self = self.handle(opMPSConvolutionBackward, "self")
-	blk.gradOutput = gradOutput.handle(opMPSConvolutionBackward, "grad_output")
-	blk.weight = weight.handle(opMPSConvolutionBackward, "weight")
+	blk.self = self.word(opMPSConvolutionBackward, "self")
+	blk.gradOutput = gradOutput.word(opMPSConvolutionBackward, "grad_output")
+	blk.weight = weight.word(opMPSConvolutionBackward, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
@@ -4651,17 +4651,17 @@ func MPSConvolutionBackwardOut(self, gradOutput, weight Tensor, padding, stride,
 		out1        unsafe.Pointer
 		out2        unsafe.Pointer
 	}
-	blk.self = self.handle(opMPSConvolutionBackwardOut, "self")
-	blk.gradOutput = gradOutput.handle(opMPSConvolutionBackwardOut, "grad_output")
-	blk.weight = weight.handle(opMPSConvolutionBackwardOut, "weight")
+	blk.self = self.word(opMPSConvolutionBackwardOut, "self")
+	blk.gradOutput = gradOutput.word(opMPSConvolutionBackwardOut, "grad_output")
+	blk.weight = weight.word(opMPSConvolutionBackwardOut, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opMPSConvolutionBackwardOut, "out0")
-	blk.out1 = out1.handle(opMPSConvolutionBackwardOut, "out1")
-	blk.out2 = out2.handle(opMPSConvolutionBackwardOut, "out2")
+	blk.out0 = out0.word(opMPSConvolutionBackwardOut, "out0")
+	blk.out1 = out1.word(opMPSConvolutionBackwardOut, "out1")
+	blk.out2 = out2.word(opMPSConvolutionBackwardOut, "out2")
 	call(opMPSConvolutionBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -4695,9 +4695,9 @@ func MPSConvolutionTransposeBackward(self, gradOutput, weight Tensor, padding, o
 		r0               outTensor
 		r1               outTensor
 	}
-	blk.self = self.handle(opMPSConvolutionTransposeBackward, "self")
-	blk.gradOutput = gradOutput.handle(opMPSConvolutionTransposeBackward, "grad_output")
-	blk.weight = weight.handle(opMPSConvolutionTransposeBackward, "weight")
+	blk.self = self.word(opMPSConvolutionTransposeBackward, "self")
+	blk.gradOutput = gradOutput.word(opMPSConvolutionTransposeBackward, "grad_output")
+	blk.weight = weight.word(opMPSConvolutionTransposeBackward, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
@@ -4736,17 +4736,17 @@ func MPSConvolutionTransposeBackwardOut(self, gradOutput, weight Tensor, padding
 		out0             unsafe.Pointer
 		out1             unsafe.Pointer
 	}
-	blk.self = self.handle(opMPSConvolutionTransposeBackwardOut, "self")
-	blk.gradOutput = gradOutput.handle(opMPSConvolutionTransposeBackwardOut, "grad_output")
-	blk.weight = weight.handle(opMPSConvolutionTransposeBackwardOut, "weight")
+	blk.self = self.word(opMPSConvolutionTransposeBackwardOut, "self")
+	blk.gradOutput = gradOutput.word(opMPSConvolutionTransposeBackwardOut, "grad_output")
+	blk.weight = weight.word(opMPSConvolutionTransposeBackwardOut, "weight")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	blk.outputPadding, blk.outputPaddingLen = unsafe.Pointer(unsafe.SliceData(outputPadding)), int64(len(outputPadding))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(dilation)), int64(len(dilation))
 	blk.groups = groups
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opMPSConvolutionTransposeBackwardOut, "out0")
-	blk.out1 = out1.handle(opMPSConvolutionTransposeBackwardOut, "out1")
+	blk.out0 = out0.word(opMPSConvolutionTransposeBackwardOut, "out0")
+	blk.out1 = out1.word(opMPSConvolutionTransposeBackwardOut, "out1")
 	call(opMPSConvolutionTransposeBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(gradOutput.T)
@@ -4779,8 +4779,8 @@ func MSELoss(self, target Tensor, opts ...MSELossOptions) Tensor {
 	if given(len(opts), opMSELoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMSELoss, "self")
-	blk.target = target.handle(opMSELoss, "target")
+	blk.self = self.word(opMSELoss, "self")
+	blk.target = target.word(opMSELoss, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opMSELoss, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4800,9 +4800,9 @@ func MSELossBackward(gradOutput, self, target Tensor, reduction int64) Tensor {
 		reduction  int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMSELossBackward, "grad_output")
-	blk.self = self.handle(opMSELossBackward, "self")
-	blk.target = target.handle(opMSELossBackward, "target")
+	blk.gradOutput = gradOutput.word(opMSELossBackward, "grad_output")
+	blk.self = self.word(opMSELossBackward, "self")
+	blk.target = target.word(opMSELossBackward, "target")
 	blk.reduction = reduction
 	call(opMSELossBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -4825,11 +4825,11 @@ func MSELossBackwardGradInput(gradOutput, self, target Tensor, reduction int64, 
 		reduction  int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opMSELossBackwardGradInput, "grad_output")
-	blk.self = self.handle(opMSELossBackwardGradInput, "self")
-	blk.target = target.handle(opMSELossBackwardGradInput, "target")
+	blk.gradOutput = gradOutput.word(opMSELossBackwardGradInput, "grad_output")
+	blk.self = self.word(opMSELossBackwardGradInput, "self")
+	blk.target = target.word(opMSELossBackwardGradInput, "target")
 	blk.reduction = reduction
-	blk.gradInput = gradInput.handle(opMSELossBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opMSELossBackwardGradInput, "grad_input")
 	call(opMSELossBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -4858,10 +4858,10 @@ func MSELossOut(self, target, out Tensor, opts ...MSELossOptions) Tensor {
 	if given(len(opts), opMSELossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMSELossOut, "self")
-	blk.target = target.handle(opMSELossOut, "target")
+	blk.self = self.word(opMSELossOut, "self")
+	blk.target = target.word(opMSELossOut, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.out = out.handle(opMSELossOut, "out")
+	blk.out = out.word(opMSELossOut, "out")
 	call(opMSELossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -4880,7 +4880,7 @@ func MSort(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMSort, "self")
+	blk.self = self.word(opMSort, "self")
 	call(opMSort, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4905,8 +4905,8 @@ func MSortOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMSortOut, "self")
-	blk.out = out.handle(opMSortOut, "out")
+	blk.self = self.word(opMSortOut, "self")
+	blk.out = out.word(opMSortOut, "out")
 	call(opMSortOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4926,7 +4926,7 @@ func MT(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMT, "self")
+	blk.self = self.word(opMT, "self")
 	call(opMT, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4949,8 +4949,8 @@ func Mul(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMul, "self")
-	blk.other = other.handle(opMul, "other")
+	blk.self = self.word(opMul, "self")
+	blk.other = other.word(opMul, "other")
 	call(opMul, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4975,8 +4975,8 @@ func Mul_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opMul_, "self")
-	blk.other = other.handle(opMul_, "other")
+	blk.self = self.word(opMul_, "self")
+	blk.other = other.word(opMul_, "other")
 	call(opMul_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5003,9 +5003,9 @@ func MulOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMulOut, "self")
-	blk.other = other.handle(opMulOut, "other")
-	blk.out = out.handle(opMulOut, "out")
+	blk.self = self.word(opMulOut, "self")
+	blk.other = other.word(opMulOut, "other")
+	blk.out = out.word(opMulOut, "out")
 	call(opMulOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5025,7 +5025,7 @@ func MulScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opMulScalar, "self")
+	blk.self = self.word(opMulScalar, "self")
 	blk.other = makeScalar(other, opMulScalar, "other")
 	call(opMulScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5051,7 +5051,7 @@ func MulScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opMulScalar_, "self")
+	blk.self = self.word(opMulScalar_, "self")
 	blk.other = makeScalar(other, opMulScalar_, "other")
 	call(opMulScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5078,9 +5078,9 @@ func MulScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMulScalarOut, "self")
+	blk.self = self.word(opMulScalarOut, "self")
 	blk.other = makeScalar(other, opMulScalarOut, "other")
-	blk.out = out.handle(opMulScalarOut, "out")
+	blk.out = out.word(opMulScalarOut, "out")
 	call(opMulScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5110,8 +5110,8 @@ func MultilabelMarginLoss(self, target Tensor, opts ...MultilabelMarginLossOptio
 	if given(len(opts), opMultilabelMarginLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMultilabelMarginLoss, "self")
-	blk.target = target.handle(opMultilabelMarginLoss, "target")
+	blk.self = self.word(opMultilabelMarginLoss, "self")
+	blk.target = target.word(opMultilabelMarginLoss, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opMultilabelMarginLoss, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5133,11 +5133,11 @@ func MultilabelMarginLossBackward(gradOutput, self, target Tensor, reduction int
 		isTarget   unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opMultilabelMarginLossBackward, "grad_output")
-	blk.self = self.handle(opMultilabelMarginLossBackward, "self")
-	blk.target = target.handle(opMultilabelMarginLossBackward, "target")
+	blk.gradOutput = gradOutput.word(opMultilabelMarginLossBackward, "grad_output")
+	blk.self = self.word(opMultilabelMarginLossBackward, "self")
+	blk.target = target.word(opMultilabelMarginLossBackward, "target")
 	blk.reduction = reduction
-	blk.isTarget = isTarget.handle(opMultilabelMarginLossBackward, "is_target")
+	blk.isTarget = isTarget.word(opMultilabelMarginLossBackward, "is_target")
 	call(opMultilabelMarginLossBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -5162,12 +5162,12 @@ func MultilabelMarginLossBackwardGradInput(gradOutput, self, target Tensor, redu
 		isTarget   unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opMultilabelMarginLossBackwardGradInput, "grad_output")
-	blk.self = self.handle(opMultilabelMarginLossBackwardGradInput, "self")
-	blk.target = target.handle(opMultilabelMarginLossBackwardGradInput, "target")
+	blk.gradOutput = gradOutput.word(opMultilabelMarginLossBackwardGradInput, "grad_output")
+	blk.self = self.word(opMultilabelMarginLossBackwardGradInput, "self")
+	blk.target = target.word(opMultilabelMarginLossBackwardGradInput, "target")
 	blk.reduction = reduction
-	blk.isTarget = isTarget.handle(opMultilabelMarginLossBackwardGradInput, "is_target")
-	blk.gradInput = gradInput.handle(opMultilabelMarginLossBackwardGradInput, "grad_input")
+	blk.isTarget = isTarget.word(opMultilabelMarginLossBackwardGradInput, "is_target")
+	blk.gradInput = gradInput.word(opMultilabelMarginLossBackwardGradInput, "grad_input")
 	call(opMultilabelMarginLossBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -5190,8 +5190,8 @@ func MultilabelMarginLossForward(self, target Tensor, reduction int64) (output T
 		r0        outTensor
 		r1        outTensor
 	}
-	blk.self = self.handle(opMultilabelMarginLossForward, "self")
-	blk.target = target.handle(opMultilabelMarginLossForward, "target")
+	blk.self = self.word(opMultilabelMarginLossForward, "self")
+	blk.target = target.word(opMultilabelMarginLossForward, "target")
 	blk.reduction = reduction
 	call(opMultilabelMarginLossForward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5214,11 +5214,11 @@ func MultilabelMarginLossForwardOutput(self, target Tensor, reduction int64, out
 		output    unsafe.Pointer
 		isTarget  unsafe.Pointer
 	}
-	blk.self = self.handle(opMultilabelMarginLossForwardOutput, "self")
-	blk.target = target.handle(opMultilabelMarginLossForwardOutput, "target")
+	blk.self = self.word(opMultilabelMarginLossForwardOutput, "self")
+	blk.target = target.word(opMultilabelMarginLossForwardOutput, "target")
 	blk.reduction = reduction
-	blk.output = output.handle(opMultilabelMarginLossForwardOutput, "output")
-	blk.isTarget = isTarget.handle(opMultilabelMarginLossForwardOutput, "is_target")
+	blk.output = output.word(opMultilabelMarginLossForwardOutput, "output")
+	blk.isTarget = isTarget.word(opMultilabelMarginLossForwardOutput, "is_target")
 	call(opMultilabelMarginLossForwardOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -5247,10 +5247,10 @@ func MultilabelMarginLossOut(self, target, out Tensor, opts ...MultilabelMarginL
 	if given(len(opts), opMultilabelMarginLossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMultilabelMarginLossOut, "self")
-	blk.target = target.handle(opMultilabelMarginLossOut, "target")
+	blk.self = self.word(opMultilabelMarginLossOut, "self")
+	blk.target = target.word(opMultilabelMarginLossOut, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.out = out.handle(opMultilabelMarginLossOut, "out")
+	blk.out = out.word(opMultilabelMarginLossOut, "out")
 	call(opMultilabelMarginLossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -5287,8 +5287,8 @@ func MultiMarginLoss(self, target Tensor, opts ...MultiMarginLossOptions) Tensor
 	if given(len(opts), opMultiMarginLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMultiMarginLoss, "self")
-	blk.target = target.handle(opMultiMarginLoss, "target")
+	blk.self = self.word(opMultiMarginLoss, "self")
+	blk.target = target.word(opMultiMarginLoss, "target")
 	if opt.P == nil {
 		opt.P = 1
 	}
@@ -5297,7 +5297,7 @@ func MultiMarginLoss(self, target Tensor, opts ...MultiMarginLossOptions) Tensor
 		opt.Margin = 1
 	}
 	blk.margin = makeScalar(opt.Margin, opMultiMarginLoss, "margin")
-	blk.weight = opt.Weight.optHandle(opMultiMarginLoss, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opMultiMarginLoss, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5331,12 +5331,12 @@ func MultiMarginLossBackward(gradOutput, self, target Tensor, p, margin Scalar, 
 	if given(len(opts), opMultiMarginLossBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMultiMarginLossBackward, "grad_output")
-	blk.self = self.handle(opMultiMarginLossBackward, "self")
-	blk.target = target.handle(opMultiMarginLossBackward, "target")
+	blk.gradOutput = gradOutput.word(opMultiMarginLossBackward, "grad_output")
+	blk.self = self.word(opMultiMarginLossBackward, "self")
+	blk.target = target.word(opMultiMarginLossBackward, "target")
 	blk.p = makeScalar(p, opMultiMarginLossBackward, "p")
 	blk.margin = makeScalar(margin, opMultiMarginLossBackward, "margin")
-	blk.weight = opt.Weight.optHandle(opMultiMarginLossBackward, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opMultiMarginLossBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -5374,14 +5374,14 @@ func MultiMarginLossBackwardGradInput(gradOutput, self, target Tensor, p, margin
 	if given(len(opts), opMultiMarginLossBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opMultiMarginLossBackwardGradInput, "grad_output")
-	blk.self = self.handle(opMultiMarginLossBackwardGradInput, "self")
-	blk.target = target.handle(opMultiMarginLossBackwardGradInput, "target")
+	blk.gradOutput = gradOutput.word(opMultiMarginLossBackwardGradInput, "grad_output")
+	blk.self = self.word(opMultiMarginLossBackwardGradInput, "self")
+	blk.target = target.word(opMultiMarginLossBackwardGradInput, "target")
 	blk.p = makeScalar(p, opMultiMarginLossBackwardGradInput, "p")
 	blk.margin = makeScalar(margin, opMultiMarginLossBackwardGradInput, "margin")
-	blk.weight = opt.Weight.optHandle(opMultiMarginLossBackwardGradInput, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.gradInput = gradInput.handle(opMultiMarginLossBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opMultiMarginLossBackwardGradInput, "grad_input")
 	call(opMultiMarginLossBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -5414,8 +5414,8 @@ func MultiMarginLossOut(self, target, out Tensor, opts ...MultiMarginLossOptions
 	if given(len(opts), opMultiMarginLossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMultiMarginLossOut, "self")
-	blk.target = target.handle(opMultiMarginLossOut, "target")
+	blk.self = self.word(opMultiMarginLossOut, "self")
+	blk.target = target.word(opMultiMarginLossOut, "target")
 	if opt.P == nil {
 		opt.P = 1
 	}
@@ -5424,9 +5424,9 @@ func MultiMarginLossOut(self, target, out Tensor, opts ...MultiMarginLossOptions
 		opt.Margin = 1
 	}
 	blk.margin = makeScalar(opt.Margin, opMultiMarginLossOut, "margin")
-	blk.weight = opt.Weight.optHandle(opMultiMarginLossOut, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.out = out.handle(opMultiMarginLossOut, "out")
+	blk.out = out.word(opMultiMarginLossOut, "out")
 	call(opMultiMarginLossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -5460,7 +5460,7 @@ func Multinomial(self Tensor, numSamples int64, opts ...MultinomialOptions) Tens
 	if given(len(opts), opMultinomial) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMultinomial, "self")
+	blk.self = self.word(opMultinomial, "self")
 	blk.numSamples = numSamples
 	blk.replacement = boolInt(opt.Replacement)
 	blk.generator = opt.Generator.handle(opMultinomial, "generator")
@@ -5496,11 +5496,11 @@ func MultinomialOut(self Tensor, numSamples int64, out Tensor, opts ...Multinomi
 	if given(len(opts), opMultinomialOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opMultinomialOut, "self")
+	blk.self = self.word(opMultinomialOut, "self")
 	blk.numSamples = numSamples
 	blk.replacement = boolInt(opt.Replacement)
 	blk.generator = opt.Generator.handle(opMultinomialOut, "generator")
-	blk.out = out.handle(opMultinomialOut, "out")
+	blk.out = out.word(opMultinomialOut, "out")
 	call(opMultinomialOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -5521,8 +5521,8 @@ func Multiply(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMultiply, "self")
-	blk.other = other.handle(opMultiply, "other")
+	blk.self = self.word(opMultiply, "self")
+	blk.other = other.word(opMultiply, "other")
 	call(opMultiply, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5548,8 +5548,8 @@ func Multiply_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opMultiply_, "self")
-	blk.other = other.handle(opMultiply_, "other")
+	blk.self = self.word(opMultiply_, "self")
+	blk.other = other.word(opMultiply_, "other")
 	call(opMultiply_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5576,9 +5576,9 @@ func MultiplyOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMultiplyOut, "self")
-	blk.other = other.handle(opMultiplyOut, "other")
-	blk.out = out.handle(opMultiplyOut, "out")
+	blk.self = self.word(opMultiplyOut, "self")
+	blk.other = other.word(opMultiplyOut, "other")
+	blk.out = out.word(opMultiplyOut, "out")
 	call(opMultiplyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5599,7 +5599,7 @@ func MultiplyScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opMultiplyScalar, "self")
+	blk.self = self.word(opMultiplyScalar, "self")
 	blk.other = makeScalar(other, opMultiplyScalar, "other")
 	call(opMultiplyScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5625,7 +5625,7 @@ func MultiplyScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opMultiplyScalar_, "self")
+	blk.self = self.word(opMultiplyScalar_, "self")
 	blk.other = makeScalar(other, opMultiplyScalar_, "other")
 	call(opMultiplyScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5649,8 +5649,8 @@ func MV(self, vec Tensor) Tensor {
 		vec   unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opMV, "self")
-	blk.vec = vec.handle(opMV, "vec")
+	blk.self = self.word(opMV, "self")
+	blk.vec = vec.word(opMV, "vec")
 	call(opMV, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec.T)
@@ -5675,7 +5675,7 @@ func Mvlgamma(self Tensor, p int64) Tensor {
 		p     int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opMvlgamma, "self")
+	blk.self = self.word(opMvlgamma, "self")
 	blk.p = p
 	call(opMvlgamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5701,7 +5701,7 @@ func Mvlgamma_(self Tensor, p int64) Tensor {
 		self  unsafe.Pointer
 		p     int64
 	}
-	blk.self = self.handle(opMvlgamma_, "self")
+	blk.self = self.word(opMvlgamma_, "self")
 	blk.p = p
 	call(opMvlgamma_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -5728,9 +5728,9 @@ func MvlgammaOut(self Tensor, p int64, out Tensor) Tensor {
 		p     int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMvlgammaOut, "self")
+	blk.self = self.word(opMvlgammaOut, "self")
 	blk.p = p
-	blk.out = out.handle(opMvlgammaOut, "out")
+	blk.out = out.word(opMvlgammaOut, "out")
 	call(opMvlgammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5751,9 +5751,9 @@ func MVOut(self, vec, out Tensor) Tensor {
 		vec   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opMVOut, "self")
-	blk.vec = vec.handle(opMVOut, "vec")
-	blk.out = out.handle(opMVOut, "out")
+	blk.self = self.word(opMVOut, "self")
+	blk.vec = vec.word(opMVOut, "vec")
+	blk.out = out.word(opMVOut, "out")
 	call(opMVOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec.T)

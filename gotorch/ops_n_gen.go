@@ -33,7 +33,7 @@ func NaNMean(self Tensor, opts ...NaNMeanOptions) Tensor {
 	if given(len(opts), opNaNMean) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNMean, "self")
+	blk.self = self.word(opNaNMean, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
@@ -69,11 +69,11 @@ func NaNMeanOut(self, out Tensor, opts ...NaNMeanOptions) Tensor {
 	if given(len(opts), opNaNMeanOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNMeanOut, "self")
+	blk.self = self.word(opNaNMeanOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opNaNMeanOut, "out")
+	blk.out = out.word(opNaNMeanOut, "out")
 	call(opNaNMeanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -92,7 +92,7 @@ func NaNMedian(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNaNMedian, "self")
+	blk.self = self.word(opNaNMedian, "self")
 	call(opNaNMedian, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -127,7 +127,7 @@ func NaNMedianDim(self Tensor, dim int64, opts ...NaNMedianDimOptions) (values T
 	if given(len(opts), opNaNMedianDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNMedianDim, "self")
+	blk.self = self.word(opNaNMedianDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opNaNMedianDim, unsafe.Pointer(&blk))
@@ -166,11 +166,11 @@ func NaNMedianDimValues(self Tensor, dim int64, values, indices Tensor, opts ...
 	if given(len(opts), opNaNMedianDimValues) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNMedianDimValues, "self")
+	blk.self = self.word(opNaNMedianDimValues, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.values = values.handle(opNaNMedianDimValues, "values")
-	blk.indices = indices.handle(opNaNMedianDimValues, "indices")
+	blk.values = values.word(opNaNMedianDimValues, "values")
+	blk.indices = indices.word(opNaNMedianDimValues, "indices")
 	call(opNaNMedianDimValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -192,8 +192,8 @@ func NaNMedianOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNaNMedianOut, "self")
-	blk.out = out.handle(opNaNMedianOut, "out")
+	blk.self = self.word(opNaNMedianOut, "self")
+	blk.out = out.word(opNaNMedianOut, "out")
 	call(opNaNMedianOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -226,8 +226,8 @@ func NaNQuantile(self, q Tensor, opts ...NaNQuantileOptions) Tensor {
 	if given(len(opts), opNaNQuantile) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNQuantile, "self")
-	blk.q = q.handle(opNaNQuantile, "q")
+	blk.self = self.word(opNaNQuantile, "self")
+	blk.q = q.word(opNaNQuantile, "q")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	if opt.Interpolation == "" {
@@ -266,15 +266,15 @@ func NaNQuantileOut(self, q, out Tensor, opts ...NaNQuantileOptions) Tensor {
 	if given(len(opts), opNaNQuantileOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNQuantileOut, "self")
-	blk.q = q.handle(opNaNQuantileOut, "q")
+	blk.self = self.word(opNaNQuantileOut, "self")
+	blk.q = q.word(opNaNQuantileOut, "q")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	if opt.Interpolation == "" {
 		opt.Interpolation = "linear"
 	}
 	blk.interpolation = cString(opt.Interpolation, opNaNQuantileOut, "interpolation")
-	blk.out = out.handle(opNaNQuantileOut, "out")
+	blk.out = out.word(opNaNQuantileOut, "out")
 	call(opNaNQuantileOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(q.T)
@@ -308,7 +308,7 @@ func NaNQuantileScalar(self Tensor, q float64, opts ...NaNQuantileScalarOptions)
 	if given(len(opts), opNaNQuantileScalar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNQuantileScalar, "self")
+	blk.self = self.word(opNaNQuantileScalar, "self")
 	blk.q = q
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -347,7 +347,7 @@ func NaNQuantileScalarOut(self Tensor, q float64, out Tensor, opts ...NaNQuantil
 	if given(len(opts), opNaNQuantileScalarOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNQuantileScalarOut, "self")
+	blk.self = self.word(opNaNQuantileScalarOut, "self")
 	blk.q = q
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -355,7 +355,7 @@ func NaNQuantileScalarOut(self Tensor, q float64, out Tensor, opts ...NaNQuantil
 		opt.Interpolation = "linear"
 	}
 	blk.interpolation = cString(opt.Interpolation, opNaNQuantileScalarOut, "interpolation")
-	blk.out = out.handle(opNaNQuantileScalarOut, "out")
+	blk.out = out.word(opNaNQuantileScalarOut, "out")
 	call(opNaNQuantileScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -389,7 +389,7 @@ func NaNSum(self Tensor, opts ...NaNSumOptions) Tensor {
 	if given(len(opts), opNaNSum) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNSum, "self")
+	blk.self = self.word(opNaNSum, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
@@ -425,11 +425,11 @@ func NaNSumOut(self, out Tensor, opts ...NaNSumOptions) Tensor {
 	if given(len(opts), opNaNSumOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNSumOut, "self")
+	blk.self = self.word(opNaNSumOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opNaNSumOut, "out")
+	blk.out = out.word(opNaNSumOut, "out")
 	call(opNaNSumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -462,7 +462,7 @@ func NaNToNum(self Tensor, opts ...NaNToNumOptions) Tensor {
 	if given(len(opts), opNaNToNum) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNToNum, "self")
+	blk.self = self.word(opNaNToNum, "self")
 	blk.nan = unsafe.Pointer(opt.NaN)
 	blk.posinf = unsafe.Pointer(opt.Posinf)
 	blk.neginf = unsafe.Pointer(opt.Neginf)
@@ -496,7 +496,7 @@ func NaNToNum_(self Tensor, opts ...NaNToNumOptions) Tensor {
 	if given(len(opts), opNaNToNum_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNToNum_, "self")
+	blk.self = self.word(opNaNToNum_, "self")
 	blk.nan = unsafe.Pointer(opt.NaN)
 	blk.posinf = unsafe.Pointer(opt.Posinf)
 	blk.neginf = unsafe.Pointer(opt.Neginf)
@@ -531,11 +531,11 @@ func NaNToNumOut(self, out Tensor, opts ...NaNToNumOptions) Tensor {
 	if given(len(opts), opNaNToNumOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNaNToNumOut, "self")
+	blk.self = self.word(opNaNToNumOut, "self")
 	blk.nan = unsafe.Pointer(opt.NaN)
 	blk.posinf = unsafe.Pointer(opt.Posinf)
 	blk.neginf = unsafe.Pointer(opt.Neginf)
-	blk.out = out.handle(opNaNToNumOut, "out")
+	blk.out = out.word(opNaNToNumOut, "out")
 	call(opNaNToNumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -558,7 +558,7 @@ func Narrow(self Tensor, dim, start, length int64) Tensor {
 		length int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opNarrow, "self")
+	blk.self = self.word(opNarrow, "self")
 	blk.dim = dim
 	blk.start = start
 	blk.length = length
@@ -586,7 +586,7 @@ func NarrowCopy(self Tensor, dim, start, length int64) Tensor {
 		length int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opNarrowCopy, "self")
+	blk.self = self.word(opNarrowCopy, "self")
 	blk.dim = dim
 	blk.start = start
 	blk.length = length
@@ -616,11 +616,11 @@ func NarrowCopyOut(self Tensor, dim, start, length int64, out Tensor) Tensor {
 		length int64
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opNarrowCopyOut, "self")
+	blk.self = self.word(opNarrowCopyOut, "self")
 	blk.dim = dim
 	blk.start = start
 	blk.length = length
-	blk.out = out.handle(opNarrowCopyOut, "out")
+	blk.out = out.word(opNarrowCopyOut, "out")
 	call(opNarrowCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -643,9 +643,9 @@ func NarrowTensor(self Tensor, dim int64, start Tensor, length int64) Tensor {
 		length int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opNarrowTensor, "self")
+	blk.self = self.word(opNarrowTensor, "self")
 	blk.dim = dim
-	blk.start = start.handle(opNarrowTensor, "start")
+	blk.start = start.word(opNarrowTensor, "start")
 	blk.length = length
 	call(opNarrowTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -677,11 +677,11 @@ func NativeBatchNorm(input, weight, bias, runningMean, runningVar Tensor, traini
 		r1          outTensor
 		r2          outTensor
 	}
-	blk.input = input.handle(opNativeBatchNorm, "input")
-	blk.weight = weight.optHandle(opNativeBatchNorm, "weight")
-	blk.bias = bias.optHandle(opNativeBatchNorm, "bias")
-	blk.runningMean = runningMean.optHandle(opNativeBatchNorm, "running_mean")
-	blk.runningVar = runningVar.optHandle(opNativeBatchNorm, "running_var")
+	blk.input = input.word(opNativeBatchNorm, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.momentum = momentum
 	blk.eps = eps
@@ -715,13 +715,13 @@ func NativeBatchNormBackward(gradOut, input, weight, runningMean, runningVar, sa
 		r1          outTensor
 		r2          outTensor
 	}
-	blk.gradOut = gradOut.handle(opNativeBatchNormBackward, "grad_out")
-	blk.input = input.handle(opNativeBatchNormBackward, "input")
-	blk.weight = weight.optHandle(opNativeBatchNormBackward, "weight")
-	blk.runningMean = runningMean.optHandle(opNativeBatchNormBackward, "running_mean")
-	blk.runningVar = runningVar.optHandle(opNativeBatchNormBackward, "running_var")
-	blk.saveMean = saveMean.optHandle(opNativeBatchNormBackward, "save_mean")
-	blk.saveInvstd = saveInvstd.optHandle(opNativeBatchNormBackward, "save_invstd")
+	blk.gradOut = gradOut.word(opNativeBatchNormBackward, "grad_out")
+	blk.input = input.word(opNativeBatchNormBackward, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveInvstd = unsafe.Pointer(saveInvstd.T)
 	blk.train = boolInt(train)
 	blk.eps = eps
 	blk.outputMask = unsafe.Pointer(&outputMask)
@@ -759,19 +759,19 @@ func NativeBatchNormBackwardOut(gradOut, input, weight, runningMean, runningVar,
 		out1        unsafe.Pointer
 		out2        unsafe.Pointer
 	}
-	blk.gradOut = gradOut.handle(opNativeBatchNormBackwardOut, "grad_out")
-	blk.input = input.handle(opNativeBatchNormBackwardOut, "input")
-	blk.weight = weight.optHandle(opNativeBatchNormBackwardOut, "weight")
-	blk.runningMean = runningMean.optHandle(opNativeBatchNormBackwardOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opNativeBatchNormBackwardOut, "running_var")
-	blk.saveMean = saveMean.optHandle(opNativeBatchNormBackwardOut, "save_mean")
-	blk.saveInvstd = saveInvstd.optHandle(opNativeBatchNormBackwardOut, "save_invstd")
+	blk.gradOut = gradOut.word(opNativeBatchNormBackwardOut, "grad_out")
+	blk.input = input.word(opNativeBatchNormBackwardOut, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
+	blk.saveMean = unsafe.Pointer(saveMean.T)
+	blk.saveInvstd = unsafe.Pointer(saveInvstd.T)
 	blk.train = boolInt(train)
 	blk.eps = eps
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opNativeBatchNormBackwardOut, "out0")
-	blk.out1 = out1.handle(opNativeBatchNormBackwardOut, "out1")
-	blk.out2 = out2.handle(opNativeBatchNormBackwardOut, "out2")
+	blk.out0 = out0.word(opNativeBatchNormBackwardOut, "out0")
+	blk.out1 = out1.word(opNativeBatchNormBackwardOut, "out1")
+	blk.out2 = out2.word(opNativeBatchNormBackwardOut, "out2")
 	call(opNativeBatchNormBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -807,17 +807,17 @@ func NativeBatchNormOut(input, weight, bias, runningMean, runningVar Tensor, tra
 		saveMean    unsafe.Pointer
 		saveInvstd  unsafe.Pointer
 	}
-	blk.input = input.handle(opNativeBatchNormOut, "input")
-	blk.weight = weight.optHandle(opNativeBatchNormOut, "weight")
-	blk.bias = bias.optHandle(opNativeBatchNormOut, "bias")
-	blk.runningMean = runningMean.optHandle(opNativeBatchNormOut, "running_mean")
-	blk.runningVar = runningVar.optHandle(opNativeBatchNormOut, "running_var")
+	blk.input = input.word(opNativeBatchNormOut, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.runningMean = unsafe.Pointer(runningMean.T)
+	blk.runningVar = unsafe.Pointer(runningVar.T)
 	blk.training = boolInt(training)
 	blk.momentum = momentum
 	blk.eps = eps
-	blk.out = out.handle(opNativeBatchNormOut, "out")
-	blk.saveMean = saveMean.handle(opNativeBatchNormOut, "save_mean")
-	blk.saveInvstd = saveInvstd.handle(opNativeBatchNormOut, "save_invstd")
+	blk.out = out.word(opNativeBatchNormOut, "out")
+	blk.saveMean = saveMean.word(opNativeBatchNormOut, "save_mean")
+	blk.saveInvstd = saveInvstd.word(opNativeBatchNormOut, "save_invstd")
 	call(opNativeBatchNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -843,7 +843,7 @@ func NativeChannelShuffle(self Tensor, groups int64) Tensor {
 		groups int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opNativeChannelShuffle, "self")
+	blk.self = self.word(opNativeChannelShuffle, "self")
 	blk.groups = groups
 	call(opNativeChannelShuffle, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -862,7 +862,7 @@ func NativeDropout(input Tensor, p float64, train *bool) (Tensor, Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.input = input.handle(opNativeDropout, "input")
+	blk.input = input.word(opNativeDropout, "input")
 	blk.p = p
 	blk.train = unsafe.Pointer(train)
 	call(opNativeDropout, unsafe.Pointer(&blk))
@@ -882,8 +882,8 @@ func NativeDropoutBackward(gradOutput, mask Tensor, scale float64) Tensor {
 		scale      float64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opNativeDropoutBackward, "grad_output")
-	blk.mask = mask.handle(opNativeDropoutBackward, "mask")
+	blk.gradOutput = gradOutput.word(opNativeDropoutBackward, "grad_output")
+	blk.mask = mask.word(opNativeDropoutBackward, "mask")
 	blk.scale = scale
 	call(opNativeDropoutBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -905,10 +905,10 @@ func NativeDropoutBackwardOut(gradOutput, mask Tensor, scale float64, out Tensor
 		scale      float64
 		out        unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opNativeDropoutBackwardOut, "grad_output")
-	blk.mask = mask.handle(opNativeDropoutBackwardOut, "mask")
+	blk.gradOutput = gradOutput.word(opNativeDropoutBackwardOut, "grad_output")
+	blk.mask = mask.word(opNativeDropoutBackwardOut, "mask")
 	blk.scale = scale
-	blk.out = out.handle(opNativeDropoutBackwardOut, "out")
+	blk.out = out.word(opNativeDropoutBackwardOut, "out")
 	call(opNativeDropoutBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(mask.T)
@@ -931,11 +931,11 @@ func NativeDropoutOut(input Tensor, p float64, train *bool, out0, out1 Tensor) (
 		out0  unsafe.Pointer
 		out1  unsafe.Pointer
 	}
-	blk.input = input.handle(opNativeDropoutOut, "input")
+	blk.input = input.word(opNativeDropoutOut, "input")
 	blk.p = p
 	blk.train = unsafe.Pointer(train)
-	blk.out0 = out0.handle(opNativeDropoutOut, "out0")
-	blk.out1 = out1.handle(opNativeDropoutOut, "out1")
+	blk.out0 = out0.word(opNativeDropoutOut, "out0")
+	blk.out1 = out1.word(opNativeDropoutOut, "out1")
 	call(opNativeDropoutOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(out0.T)
@@ -962,9 +962,9 @@ func NativeGroupNorm(input, weight, bias Tensor, n_, c_, hxW_, group int64, eps 
 		r1     outTensor
 		r2     outTensor
 	}
-	blk.input = input.handle(opNativeGroupNorm, "input")
-	blk.weight = weight.optHandle(opNativeGroupNorm, "weight")
-	blk.bias = bias.optHandle(opNativeGroupNorm, "bias")
+	blk.input = input.word(opNativeGroupNorm, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.hxW_ = hxW_
@@ -998,11 +998,11 @@ func NativeGroupNormBackward(gradOut, input, mean, rstd, weight Tensor, n_, c_, 
 		r1         outTensor
 		r2         outTensor
 	}
-	blk.gradOut = gradOut.handle(opNativeGroupNormBackward, "grad_out")
-	blk.input = input.handle(opNativeGroupNormBackward, "input")
-	blk.mean = mean.handle(opNativeGroupNormBackward, "mean")
-	blk.rstd = rstd.handle(opNativeGroupNormBackward, "rstd")
-	blk.weight = weight.optHandle(opNativeGroupNormBackward, "weight")
+	blk.gradOut = gradOut.word(opNativeGroupNormBackward, "grad_out")
+	blk.input = input.word(opNativeGroupNormBackward, "input")
+	blk.mean = mean.word(opNativeGroupNormBackward, "mean")
+	blk.rstd = rstd.word(opNativeGroupNormBackward, "rstd")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.hxW_ = hxW_
@@ -1040,19 +1040,19 @@ func NativeGroupNormBackwardOut(gradOut, input, mean, rstd, weight Tensor, n_, c
 		out1       unsafe.Pointer
 		out2       unsafe.Pointer
 	}
-	blk.gradOut = gradOut.handle(opNativeGroupNormBackwardOut, "grad_out")
-	blk.input = input.handle(opNativeGroupNormBackwardOut, "input")
-	blk.mean = mean.handle(opNativeGroupNormBackwardOut, "mean")
-	blk.rstd = rstd.handle(opNativeGroupNormBackwardOut, "rstd")
-	blk.weight = weight.optHandle(opNativeGroupNormBackwardOut, "weight")
+	blk.gradOut = gradOut.word(opNativeGroupNormBackwardOut, "grad_out")
+	blk.input = input.word(opNativeGroupNormBackwardOut, "input")
+	blk.mean = mean.word(opNativeGroupNormBackwardOut, "mean")
+	blk.rstd = rstd.word(opNativeGroupNormBackwardOut, "rstd")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.hxW_ = hxW_
 	blk.group = group
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opNativeGroupNormBackwardOut, "out0")
-	blk.out1 = out1.handle(opNativeGroupNormBackwardOut, "out1")
-	blk.out2 = out2.handle(opNativeGroupNormBackwardOut, "out2")
+	blk.out0 = out0.word(opNativeGroupNormBackwardOut, "out0")
+	blk.out1 = out1.word(opNativeGroupNormBackwardOut, "out1")
+	blk.out2 = out2.word(opNativeGroupNormBackwardOut, "out2")
 	call(opNativeGroupNormBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -1086,17 +1086,17 @@ func NativeGroupNormOut(input, weight, bias Tensor, n_, c_, hxW_, group int64, e
 		out1   unsafe.Pointer
 		out2   unsafe.Pointer
 	}
-	blk.input = input.handle(opNativeGroupNormOut, "input")
-	blk.weight = weight.optHandle(opNativeGroupNormOut, "weight")
-	blk.bias = bias.optHandle(opNativeGroupNormOut, "bias")
+	blk.input = input.word(opNativeGroupNormOut, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.n_ = n_
 	blk.c_ = c_
 	blk.hxW_ = hxW_
 	blk.group = group
 	blk.eps = eps
-	blk.out0 = out0.handle(opNativeGroupNormOut, "out0")
-	blk.out1 = out1.handle(opNativeGroupNormOut, "out1")
-	blk.out2 = out2.handle(opNativeGroupNormOut, "out2")
+	blk.out0 = out0.word(opNativeGroupNormOut, "out0")
+	blk.out1 = out1.word(opNativeGroupNormOut, "out1")
+	blk.out2 = out2.word(opNativeGroupNormOut, "out2")
 	call(opNativeGroupNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -1124,10 +1124,10 @@ func NativeLayerNorm(input Tensor, normalizedShape []int64, weight, bias Tensor,
 		r1                 outTensor
 		r2                 outTensor
 	}
-	blk.input = input.handle(opNativeLayerNorm, "input")
+	blk.input = input.word(opNativeLayerNorm, "input")
 	blk.normalizedShape, blk.normalizedShapeLen = unsafe.Pointer(unsafe.SliceData(normalizedShape)), int64(len(normalizedShape))
-	blk.weight = weight.optHandle(opNativeLayerNorm, "weight")
-	blk.bias = bias.optHandle(opNativeLayerNorm, "bias")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.eps = eps
 	call(opNativeLayerNorm, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -1156,13 +1156,13 @@ func NativeLayerNormBackward(gradOut, input Tensor, normalizedShape []int64, mea
 		r1                 outTensor
 		r2                 outTensor
 	}
-	blk.gradOut = gradOut.handle(opNativeLayerNormBackward, "grad_out")
-	blk.input = input.handle(opNativeLayerNormBackward, "input")
+	blk.gradOut = gradOut.word(opNativeLayerNormBackward, "grad_out")
+	blk.input = input.word(opNativeLayerNormBackward, "input")
 	blk.normalizedShape, blk.normalizedShapeLen = unsafe.Pointer(unsafe.SliceData(normalizedShape)), int64(len(normalizedShape))
-	blk.mean = mean.handle(opNativeLayerNormBackward, "mean")
-	blk.rstd = rstd.handle(opNativeLayerNormBackward, "rstd")
-	blk.weight = weight.optHandle(opNativeLayerNormBackward, "weight")
-	blk.bias = bias.optHandle(opNativeLayerNormBackward, "bias")
+	blk.mean = mean.word(opNativeLayerNormBackward, "mean")
+	blk.rstd = rstd.word(opNativeLayerNormBackward, "rstd")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.outputMask = unsafe.Pointer(&outputMask)
 	call(opNativeLayerNormBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
@@ -1196,17 +1196,17 @@ func NativeLayerNormBackwardOut(gradOut, input Tensor, normalizedShape []int64, 
 		out1               unsafe.Pointer
 		out2               unsafe.Pointer
 	}
-	blk.gradOut = gradOut.handle(opNativeLayerNormBackwardOut, "grad_out")
-	blk.input = input.handle(opNativeLayerNormBackwardOut, "input")
+	blk.gradOut = gradOut.word(opNativeLayerNormBackwardOut, "grad_out")
+	blk.input = input.word(opNativeLayerNormBackwardOut, "input")
 	blk.normalizedShape, blk.normalizedShapeLen = unsafe.Pointer(unsafe.SliceData(normalizedShape)), int64(len(normalizedShape))
-	blk.mean = mean.handle(opNativeLayerNormBackwardOut, "mean")
-	blk.rstd = rstd.handle(opNativeLayerNormBackwardOut, "rstd")
-	blk.weight = weight.optHandle(opNativeLayerNormBackwardOut, "weight")
-	blk.bias = bias.optHandle(opNativeLayerNormBackwardOut, "bias")
+	blk.mean = mean.word(opNativeLayerNormBackwardOut, "mean")
+	blk.rstd = rstd.word(opNativeLayerNormBackwardOut, "rstd")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.outputMask = unsafe.Pointer(&outputMask)
-	blk.out0 = out0.handle(opNativeLayerNormBackwardOut, "out0")
-	blk.out1 = out1.handle(opNativeLayerNormBackwardOut, "out1")
-	blk.out2 = out2.handle(opNativeLayerNormBackwardOut, "out2")
+	blk.out0 = out0.word(opNativeLayerNormBackwardOut, "out0")
+	blk.out1 = out1.word(opNativeLayerNormBackwardOut, "out1")
+	blk.out2 = out2.word(opNativeLayerNormBackwardOut, "out2")
 	call(opNativeLayerNormBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOut.T)
 	runtime.KeepAlive(input.T)
@@ -1239,14 +1239,14 @@ func NativeLayerNormOut(input Tensor, normalizedShape []int64, weight, bias Tens
 		out1               unsafe.Pointer
 		out2               unsafe.Pointer
 	}
-	blk.input = input.handle(opNativeLayerNormOut, "input")
+	blk.input = input.word(opNativeLayerNormOut, "input")
 	blk.normalizedShape, blk.normalizedShapeLen = unsafe.Pointer(unsafe.SliceData(normalizedShape)), int64(len(normalizedShape))
-	blk.weight = weight.optHandle(opNativeLayerNormOut, "weight")
-	blk.bias = bias.optHandle(opNativeLayerNormOut, "bias")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.eps = eps
-	blk.out0 = out0.handle(opNativeLayerNormOut, "out0")
-	blk.out1 = out1.handle(opNativeLayerNormOut, "out1")
-	blk.out2 = out2.handle(opNativeLayerNormOut, "out2")
+	blk.out0 = out0.word(opNativeLayerNormOut, "out0")
+	blk.out1 = out1.word(opNativeLayerNormOut, "out1")
+	blk.out2 = out2.word(opNativeLayerNormOut, "out2")
 	call(opNativeLayerNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -1276,7 +1276,7 @@ func NativeNorm(self Tensor, opts ...NativeNormOptions) Tensor {
 	if given(len(opts), opNativeNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNativeNorm, "self")
+	blk.self = self.word(opNativeNorm, "self")
 	if opt.P == nil {
 		opt.P = 2
 	}
@@ -1302,12 +1302,12 @@ func NativeNormOut(self, out Tensor, opts ...NativeNormOptions) Tensor {
 	if given(len(opts), opNativeNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNativeNormOut, "self")
+	blk.self = self.word(opNativeNormOut, "self")
 	if opt.P == nil {
 		opt.P = 2
 	}
 	blk.p = makeScalar(opt.P, opNativeNormOut, "p")
-	blk.out = out.handle(opNativeNormOut, "out")
+	blk.out = out.word(opNativeNormOut, "out")
 	call(opNativeNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1328,7 +1328,7 @@ func NativeNormScalarOptDimDType(self Tensor, p Scalar, dim []int64, keepdim boo
 		dtype   int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opNativeNormScalarOptDimDType, "self")
+	blk.self = self.word(opNativeNormScalarOptDimDType, "self")
 	blk.p = optScalar(p, opNativeNormScalarOptDimDType, "p")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(keepdim)
@@ -1355,12 +1355,12 @@ func NativeNormScalarOptDimDTypeOut(self Tensor, p Scalar, dim []int64, keepdim 
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opNativeNormScalarOptDimDTypeOut, "self")
+	blk.self = self.word(opNativeNormScalarOptDimDTypeOut, "self")
 	blk.p = optScalar(p, opNativeNormScalarOptDimDTypeOut, "p")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(keepdim)
 	blk.dtype = int64(dtype)
-	blk.out = out.handle(opNativeNormScalarOptDimDTypeOut, "out")
+	blk.out = out.word(opNativeNormScalarOptDimDTypeOut, "out")
 	call(opNativeNormScalarOptDimDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1378,7 +1378,7 @@ func NDim(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opNDim, "self")
+	blk.self = self.word(opNDim, "self")
 	call(opNDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -1401,8 +1401,8 @@ func Ne(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNe, "self")
-	blk.other = other.handle(opNe, "other")
+	blk.self = self.word(opNe, "self")
+	blk.other = other.word(opNe, "other")
 	call(opNe, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1428,8 +1428,8 @@ func Ne_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opNe_, "self")
-	blk.other = other.handle(opNe_, "other")
+	blk.self = self.word(opNe_, "self")
+	blk.other = other.word(opNe_, "other")
 	call(opNe_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1452,7 +1452,7 @@ func Neg(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNeg, "self")
+	blk.self = self.word(opNeg, "self")
 	call(opNeg, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1475,7 +1475,7 @@ func Neg_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opNeg_, "self")
+	blk.self = self.word(opNeg_, "self")
 	call(opNeg_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1497,7 +1497,7 @@ func Negative(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNegative, "self")
+	blk.self = self.word(opNegative, "self")
 	call(opNegative, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1520,7 +1520,7 @@ func Negative_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opNegative_, "self")
+	blk.self = self.word(opNegative_, "self")
 	call(opNegative_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1544,8 +1544,8 @@ func NegativeOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNegativeOut, "self")
-	blk.out = out.handle(opNegativeOut, "out")
+	blk.self = self.word(opNegativeOut, "self")
+	blk.out = out.word(opNegativeOut, "out")
 	call(opNegativeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1565,8 +1565,8 @@ func NegOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNegOut, "self")
-	blk.out = out.handle(opNegOut, "out")
+	blk.self = self.word(opNegOut, "self")
+	blk.out = out.word(opNegOut, "out")
 	call(opNegOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1588,9 +1588,9 @@ func NeOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNeOut, "self")
-	blk.other = other.handle(opNeOut, "other")
-	blk.out = out.handle(opNeOut, "out")
+	blk.self = self.word(opNeOut, "self")
+	blk.other = other.word(opNeOut, "other")
+	blk.out = out.word(opNeOut, "out")
 	call(opNeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -1611,7 +1611,7 @@ func NeScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opNeScalar, "self")
+	blk.self = self.word(opNeScalar, "self")
 	blk.other = makeScalar(other, opNeScalar, "other")
 	call(opNeScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1637,7 +1637,7 @@ func NeScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opNeScalar_, "self")
+	blk.self = self.word(opNeScalar_, "self")
 	blk.other = makeScalar(other, opNeScalar_, "other")
 	call(opNeScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1664,9 +1664,9 @@ func NeScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNeScalarOut, "self")
+	blk.self = self.word(opNeScalarOut, "self")
 	blk.other = makeScalar(other, opNeScalarOut, "other")
-	blk.out = out.handle(opNeScalarOut, "out")
+	blk.out = out.word(opNeScalarOut, "out")
 	call(opNeScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1695,7 +1695,7 @@ func NestedToPaddedTensor(self Tensor, padding float64, opts ...NestedToPaddedTe
 	if given(len(opts), opNestedToPaddedTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNestedToPaddedTensor, "self")
+	blk.self = self.word(opNestedToPaddedTensor, "self")
 	blk.padding = padding
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(opt.OutputSize)), int64(len(opt.OutputSize))
 	call(opNestedToPaddedTensor, unsafe.Pointer(&blk))
@@ -1726,7 +1726,7 @@ func NewEmpty(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 	if given(len(opts), opNewEmpty) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNewEmpty, "self")
+	blk.self = self.word(opNewEmpty, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -1759,9 +1759,9 @@ func NewEmptyOut(self Tensor, size []int64, out Tensor) Tensor {
 		sizeLen int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opNewEmptyOut, "self")
+	blk.self = self.word(opNewEmptyOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opNewEmptyOut, "out")
+	blk.out = out.word(opNewEmptyOut, "out")
 	call(opNewEmptyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1793,7 +1793,7 @@ func NewEmptyStrided(self Tensor, size, stride []int64, opts ...TensorOptions) T
 	if given(len(opts), opNewEmptyStrided) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNewEmptyStrided, "self")
+	blk.self = self.word(opNewEmptyStrided, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.dtype = int64(opt.DType)
@@ -1829,10 +1829,10 @@ func NewEmptyStridedOut(self Tensor, size, stride []int64, out Tensor) Tensor {
 		strideLen int64
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opNewEmptyStridedOut, "self")
+	blk.self = self.word(opNewEmptyStridedOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
-	blk.out = out.handle(opNewEmptyStridedOut, "out")
+	blk.out = out.word(opNewEmptyStridedOut, "out")
 	call(opNewEmptyStridedOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1863,7 +1863,7 @@ func NewFull(self Tensor, size []int64, fillValue Scalar, opts ...TensorOptions)
 	if given(len(opts), opNewFull) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNewFull, "self")
+	blk.self = self.word(opNewFull, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.fillValue = makeScalar(fillValue, opNewFull, "fill_value")
 	blk.dtype = int64(opt.DType)
@@ -1898,10 +1898,10 @@ func NewFullOut(self Tensor, size []int64, fillValue Scalar, out Tensor) Tensor 
 		fillValue cScalar
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opNewFullOut, "self")
+	blk.self = self.word(opNewFullOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.fillValue = makeScalar(fillValue, opNewFullOut, "fill_value")
-	blk.out = out.handle(opNewFullOut, "out")
+	blk.out = out.word(opNewFullOut, "out")
 	call(opNewFullOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1931,7 +1931,7 @@ func NewOnes(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 	if given(len(opts), opNewOnes) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNewOnes, "self")
+	blk.self = self.word(opNewOnes, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -1964,9 +1964,9 @@ func NewOnesOut(self Tensor, size []int64, out Tensor) Tensor {
 		sizeLen int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opNewOnesOut, "self")
+	blk.self = self.word(opNewOnesOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opNewOnesOut, "out")
+	blk.out = out.word(opNewOnesOut, "out")
 	call(opNewOnesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1996,7 +1996,7 @@ func NewZeros(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 	if given(len(opts), opNewZeros) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNewZeros, "self")
+	blk.self = self.word(opNewZeros, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -2029,9 +2029,9 @@ func NewZerosOut(self Tensor, size []int64, out Tensor) Tensor {
 		sizeLen int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opNewZerosOut, "self")
+	blk.self = self.word(opNewZerosOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opNewZerosOut, "out")
+	blk.out = out.word(opNewZerosOut, "out")
 	call(opNewZerosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2050,8 +2050,8 @@ func Nextafter(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNextafter, "self")
-	blk.other = other.handle(opNextafter, "other")
+	blk.self = self.word(opNextafter, "self")
+	blk.other = other.word(opNextafter, "other")
 	call(opNextafter, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2077,8 +2077,8 @@ func Nextafter_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opNextafter_, "self")
-	blk.other = other.handle(opNextafter_, "other")
+	blk.self = self.word(opNextafter_, "self")
+	blk.other = other.word(opNextafter_, "other")
 	call(opNextafter_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2105,9 +2105,9 @@ func NextafterOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNextafterOut, "self")
-	blk.other = other.handle(opNextafterOut, "other")
-	blk.out = out.handle(opNextafterOut, "out")
+	blk.self = self.word(opNextafterOut, "self")
+	blk.other = other.word(opNextafterOut, "other")
+	blk.out = out.word(opNextafterOut, "out")
 	call(opNextafterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2142,9 +2142,9 @@ func NLLLoss(self, target Tensor, opts ...NLLLossOptions) Tensor {
 	if given(len(opts), opNLLLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNLLLoss, "self")
-	blk.target = target.handle(opNLLLoss, "target")
-	blk.weight = opt.Weight.optHandle(opNLLLoss, "weight")
+	blk.self = self.word(opNLLLoss, "self")
+	blk.target = target.word(opNLLLoss, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.ignoreIndex = orDefault(opt.IgnoreIndex, -100)
 	call(opNLLLoss, unsafe.Pointer(&blk))
@@ -2179,9 +2179,9 @@ func NLLLoss2d(self, target Tensor, opts ...NLLLoss2dOptions) Tensor {
 	if given(len(opts), opNLLLoss2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNLLLoss2d, "self")
-	blk.target = target.handle(opNLLLoss2d, "target")
-	blk.weight = opt.Weight.optHandle(opNLLLoss2d, "weight")
+	blk.self = self.word(opNLLLoss2d, "self")
+	blk.target = target.word(opNLLLoss2d, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.ignoreIndex = orDefault(opt.IgnoreIndex, -100)
 	call(opNLLLoss2d, unsafe.Pointer(&blk))
@@ -2207,13 +2207,13 @@ func NLLLoss2dBackward(gradOutput, self, target, weight Tensor, reduction, ignor
 		totalWeight unsafe.Pointer
 		r0          outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opNLLLoss2dBackward, "grad_output")
-	blk.self = self.handle(opNLLLoss2dBackward, "self")
-	blk.target = target.handle(opNLLLoss2dBackward, "target")
-	blk.weight = weight.optHandle(opNLLLoss2dBackward, "weight")
+	blk.gradOutput = gradOutput.word(opNLLLoss2dBackward, "grad_output")
+	blk.self = self.word(opNLLLoss2dBackward, "self")
+	blk.target = target.word(opNLLLoss2dBackward, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
-	blk.totalWeight = totalWeight.handle(opNLLLoss2dBackward, "total_weight")
+	blk.totalWeight = totalWeight.word(opNLLLoss2dBackward, "total_weight")
 	call(opNLLLoss2dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2241,14 +2241,14 @@ func NLLLoss2dBackwardGradInput(gradOutput, self, target, weight Tensor, reducti
 		totalWeight unsafe.Pointer
 		gradInput   unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opNLLLoss2dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opNLLLoss2dBackwardGradInput, "self")
-	blk.target = target.handle(opNLLLoss2dBackwardGradInput, "target")
-	blk.weight = weight.optHandle(opNLLLoss2dBackwardGradInput, "weight")
+	blk.gradOutput = gradOutput.word(opNLLLoss2dBackwardGradInput, "grad_output")
+	blk.self = self.word(opNLLLoss2dBackwardGradInput, "self")
+	blk.target = target.word(opNLLLoss2dBackwardGradInput, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
-	blk.totalWeight = totalWeight.handle(opNLLLoss2dBackwardGradInput, "total_weight")
-	blk.gradInput = gradInput.handle(opNLLLoss2dBackwardGradInput, "grad_input")
+	blk.totalWeight = totalWeight.word(opNLLLoss2dBackwardGradInput, "total_weight")
+	blk.gradInput = gradInput.word(opNLLLoss2dBackwardGradInput, "grad_input")
 	call(opNLLLoss2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2274,9 +2274,9 @@ func NLLLoss2dForward(self, target, weight Tensor, reduction, ignoreIndex int64)
 		r0          outTensor
 		r1          outTensor
 	}
-	blk.self = self.handle(opNLLLoss2dForward, "self")
-	blk.target = target.handle(opNLLLoss2dForward, "target")
-	blk.weight = weight.optHandle(opNLLLoss2dForward, "weight")
+	blk.self = self.word(opNLLLoss2dForward, "self")
+	blk.target = target.word(opNLLLoss2dForward, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
 	call(opNLLLoss2dForward, unsafe.Pointer(&blk))
@@ -2303,13 +2303,13 @@ func NLLLoss2dForwardOutput(self, target, weight Tensor, reduction, ignoreIndex 
 		output      unsafe.Pointer
 		totalWeight unsafe.Pointer
 	}
-	blk.self = self.handle(opNLLLoss2dForwardOutput, "self")
-	blk.target = target.handle(opNLLLoss2dForwardOutput, "target")
-	blk.weight = weight.optHandle(opNLLLoss2dForwardOutput, "weight")
+	blk.self = self.word(opNLLLoss2dForwardOutput, "self")
+	blk.target = target.word(opNLLLoss2dForwardOutput, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
-	blk.output = output.handle(opNLLLoss2dForwardOutput, "output")
-	blk.totalWeight = totalWeight.handle(opNLLLoss2dForwardOutput, "total_weight")
+	blk.output = output.word(opNLLLoss2dForwardOutput, "output")
+	blk.totalWeight = totalWeight.word(opNLLLoss2dForwardOutput, "total_weight")
 	call(opNLLLoss2dForwardOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -2339,12 +2339,12 @@ func NLLLoss2dOut(self, target, out Tensor, opts ...NLLLoss2dOptions) Tensor {
 	if given(len(opts), opNLLLoss2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNLLLoss2dOut, "self")
-	blk.target = target.handle(opNLLLoss2dOut, "target")
-	blk.weight = opt.Weight.optHandle(opNLLLoss2dOut, "weight")
+	blk.self = self.word(opNLLLoss2dOut, "self")
+	blk.target = target.word(opNLLLoss2dOut, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.ignoreIndex = orDefault(opt.IgnoreIndex, -100)
-	blk.out = out.handle(opNLLLoss2dOut, "out")
+	blk.out = out.word(opNLLLoss2dOut, "out")
 	call(opNLLLoss2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -2369,13 +2369,13 @@ func NLLLossBackward(gradOutput, self, target, weight Tensor, reduction, ignoreI
 		totalWeight unsafe.Pointer
 		r0          outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opNLLLossBackward, "grad_output")
-	blk.self = self.handle(opNLLLossBackward, "self")
-	blk.target = target.handle(opNLLLossBackward, "target")
-	blk.weight = weight.optHandle(opNLLLossBackward, "weight")
+	blk.gradOutput = gradOutput.word(opNLLLossBackward, "grad_output")
+	blk.self = self.word(opNLLLossBackward, "self")
+	blk.target = target.word(opNLLLossBackward, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
-	blk.totalWeight = totalWeight.handle(opNLLLossBackward, "total_weight")
+	blk.totalWeight = totalWeight.word(opNLLLossBackward, "total_weight")
 	call(opNLLLossBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2403,14 +2403,14 @@ func NLLLossBackwardGradInput(gradOutput, self, target, weight Tensor, reduction
 		totalWeight unsafe.Pointer
 		gradInput   unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opNLLLossBackwardGradInput, "grad_output")
-	blk.self = self.handle(opNLLLossBackwardGradInput, "self")
-	blk.target = target.handle(opNLLLossBackwardGradInput, "target")
-	blk.weight = weight.optHandle(opNLLLossBackwardGradInput, "weight")
+	blk.gradOutput = gradOutput.word(opNLLLossBackwardGradInput, "grad_output")
+	blk.self = self.word(opNLLLossBackwardGradInput, "self")
+	blk.target = target.word(opNLLLossBackwardGradInput, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
-	blk.totalWeight = totalWeight.handle(opNLLLossBackwardGradInput, "total_weight")
-	blk.gradInput = gradInput.handle(opNLLLossBackwardGradInput, "grad_input")
+	blk.totalWeight = totalWeight.word(opNLLLossBackwardGradInput, "total_weight")
+	blk.gradInput = gradInput.word(opNLLLossBackwardGradInput, "grad_input")
 	call(opNLLLossBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2436,9 +2436,9 @@ func NLLLossForward(self, target, weight Tensor, reduction, ignoreIndex int64) (
 		r0          outTensor
 		r1          outTensor
 	}
-	blk.self = self.handle(opNLLLossForward, "self")
-	blk.target = target.handle(opNLLLossForward, "target")
-	blk.weight = weight.optHandle(opNLLLossForward, "weight")
+	blk.self = self.word(opNLLLossForward, "self")
+	blk.target = target.word(opNLLLossForward, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
 	call(opNLLLossForward, unsafe.Pointer(&blk))
@@ -2465,13 +2465,13 @@ func NLLLossForwardOutput(self, target, weight Tensor, reduction, ignoreIndex in
 		output      unsafe.Pointer
 		totalWeight unsafe.Pointer
 	}
-	blk.self = self.handle(opNLLLossForwardOutput, "self")
-	blk.target = target.handle(opNLLLossForwardOutput, "target")
-	blk.weight = weight.optHandle(opNLLLossForwardOutput, "weight")
+	blk.self = self.word(opNLLLossForwardOutput, "self")
+	blk.target = target.word(opNLLLossForwardOutput, "target")
+	blk.weight = unsafe.Pointer(weight.T)
 	blk.reduction = reduction
 	blk.ignoreIndex = ignoreIndex
-	blk.output = output.handle(opNLLLossForwardOutput, "output")
-	blk.totalWeight = totalWeight.handle(opNLLLossForwardOutput, "total_weight")
+	blk.output = output.word(opNLLLossForwardOutput, "output")
+	blk.totalWeight = totalWeight.word(opNLLLossForwardOutput, "total_weight")
 	call(opNLLLossForwardOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -2506,9 +2506,9 @@ func NLLLossND(self, target Tensor, opts ...NLLLossNDOptions) Tensor {
 	if given(len(opts), opNLLLossND) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNLLLossND, "self")
-	blk.target = target.handle(opNLLLossND, "target")
-	blk.weight = opt.Weight.optHandle(opNLLLossND, "weight")
+	blk.self = self.word(opNLLLossND, "self")
+	blk.target = target.word(opNLLLossND, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.ignoreIndex = orDefault(opt.IgnoreIndex, -100)
 	call(opNLLLossND, unsafe.Pointer(&blk))
@@ -2540,12 +2540,12 @@ func NLLLossOut(self, target, out Tensor, opts ...NLLLossOptions) Tensor {
 	if given(len(opts), opNLLLossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNLLLossOut, "self")
-	blk.target = target.handle(opNLLLossOut, "target")
-	blk.weight = opt.Weight.optHandle(opNLLLossOut, "weight")
+	blk.self = self.word(opNLLLossOut, "self")
+	blk.target = target.word(opNLLLossOut, "target")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.ignoreIndex = orDefault(opt.IgnoreIndex, -100)
-	blk.out = out.handle(opNLLLossOut, "out")
+	blk.out = out.word(opNLLLossOut, "out")
 	call(opNLLLossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -2566,7 +2566,7 @@ func NonZero(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNonZero, "self")
+	blk.self = self.word(opNonZero, "self")
 	call(opNonZero, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2587,7 +2587,7 @@ func NonZeroNumPy(self Tensor) []Tensor {
 		self  unsafe.Pointer
 		r0    outTensors
 	}
-	blk.self = self.handle(opNonZeroNumPy, "self")
+	blk.self = self.word(opNonZeroNumPy, "self")
 	call(opNonZeroNumPy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensors(&blk.r0, blk.scope)
@@ -2612,8 +2612,8 @@ func NonZeroOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNonZeroOut, "self")
-	blk.out = out.handle(opNonZeroOut, "out")
+	blk.self = self.word(opNonZeroOut, "self")
+	blk.out = out.word(opNonZeroOut, "out")
 	call(opNonZeroOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2643,7 +2643,7 @@ func NonZeroStatic(self Tensor, size int64, opts ...NonZeroStaticOptions) Tensor
 	if given(len(opts), opNonZeroStatic) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNonZeroStatic, "self")
+	blk.self = self.word(opNonZeroStatic, "self")
 	blk.size = size
 	blk.fillValue = orDefault(opt.FillValue, -1)
 	call(opNonZeroStatic, unsafe.Pointer(&blk))
@@ -2676,10 +2676,10 @@ func NonZeroStaticOut(self Tensor, size int64, out Tensor, opts ...NonZeroStatic
 	if given(len(opts), opNonZeroStaticOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNonZeroStaticOut, "self")
+	blk.self = self.word(opNonZeroStaticOut, "self")
 	blk.size = size
 	blk.fillValue = orDefault(opt.FillValue, -1)
-	blk.out = out.handle(opNonZeroStaticOut, "out")
+	blk.out = out.word(opNonZeroStaticOut, "out")
 	call(opNonZeroStaticOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2708,7 +2708,7 @@ func Norm(self Tensor, opts ...NormOptions) Tensor {
 	if given(len(opts), opNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNorm, "self")
+	blk.self = self.word(opNorm, "self")
 	if opt.P == nil {
 		opt.P = 2
 	}
@@ -2746,8 +2746,8 @@ func Normal(mean, std Tensor, opts ...NormalOptions) Tensor {
 	if given(len(opts), opNormal) {
 		opt = opts[0]
 	}
-	blk.mean = mean.handle(opNormal, "mean")
-	blk.std = std.handle(opNormal, "std")
+	blk.mean = mean.word(opNormal, "mean")
+	blk.std = std.word(opNormal, "std")
 	blk.generator = opt.Generator.handle(opNormal, "generator")
 	call(opNormal, unsafe.Pointer(&blk))
 	runtime.KeepAlive(mean.T)
@@ -2783,7 +2783,7 @@ func Normal_(self Tensor, opts ...Normal_Options) Tensor {
 	if given(len(opts), opNormal_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNormal_, "self")
+	blk.self = self.word(opNormal_, "self")
 	blk.mean = opt.Mean
 	blk.std = orDefault(opt.Std, 1)
 	blk.generator = opt.Generator.handle(opNormal_, "generator")
@@ -2878,7 +2878,7 @@ func NormalFloatFloatOut(mean, std float64, size []int64, out Tensor, opts ...No
 	blk.std = std
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.generator = opt.Generator.handle(opNormalFloatFloatOut, "generator")
-	blk.out = out.handle(opNormalFloatFloatOut, "out")
+	blk.out = out.word(opNormalFloatFloatOut, "out")
 	call(opNormalFloatFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(opt.Generator)
 	runtime.KeepAlive(out.T)
@@ -2909,7 +2909,7 @@ func NormalFloatTensor(mean float64, std Tensor, opts ...NormalFloatTensorOption
 		opt = opts[0]
 	}
 	blk.mean = mean
-	blk.std = std.handle(opNormalFloatTensor, "std")
+	blk.std = std.word(opNormalFloatTensor, "std")
 	blk.generator = opt.Generator.handle(opNormalFloatTensor, "generator")
 	call(opNormalFloatTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(std.T)
@@ -2938,9 +2938,9 @@ func NormalFloatTensorOut(mean float64, std, out Tensor, opts ...NormalFloatTens
 		opt = opts[0]
 	}
 	blk.mean = mean
-	blk.std = std.handle(opNormalFloatTensorOut, "std")
+	blk.std = std.word(opNormalFloatTensorOut, "std")
 	blk.generator = opt.Generator.handle(opNormalFloatTensorOut, "generator")
-	blk.out = out.handle(opNormalFloatTensorOut, "out")
+	blk.out = out.word(opNormalFloatTensorOut, "out")
 	call(opNormalFloatTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(std.T)
 	runtime.KeepAlive(opt.Generator)
@@ -2974,7 +2974,7 @@ func NormalFunctional(self Tensor, opts ...NormalFunctionalOptions) Tensor {
 	if given(len(opts), opNormalFunctional) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNormalFunctional, "self")
+	blk.self = self.word(opNormalFunctional, "self")
 	blk.mean = opt.Mean
 	blk.std = orDefault(opt.Std, 1)
 	blk.generator = opt.Generator.handle(opNormalFunctional, "generator")
@@ -3004,10 +3004,10 @@ func NormalOut(mean, std, out Tensor, opts ...NormalOptions) Tensor {
 	if given(len(opts), opNormalOut) {
 		opt = opts[0]
 	}
-	blk.mean = mean.handle(opNormalOut, "mean")
-	blk.std = std.handle(opNormalOut, "std")
+	blk.mean = mean.word(opNormalOut, "mean")
+	blk.std = std.word(opNormalOut, "std")
 	blk.generator = opt.Generator.handle(opNormalOut, "generator")
-	blk.out = out.handle(opNormalOut, "out")
+	blk.out = out.word(opNormalOut, "out")
 	call(opNormalOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(mean.T)
 	runtime.KeepAlive(std.T)
@@ -3044,11 +3044,11 @@ func NormalSelfOut(self, out Tensor, opts ...NormalSelfOutOptions) Tensor {
 	if given(len(opts), opNormalSelfOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNormalSelfOut, "self")
+	blk.self = self.word(opNormalSelfOut, "self")
 	blk.mean = opt.Mean
 	blk.std = orDefault(opt.Std, 1)
 	blk.generator = opt.Generator.handle(opNormalSelfOut, "generator")
-	blk.out = out.handle(opNormalSelfOut, "out")
+	blk.out = out.word(opNormalSelfOut, "out")
 	call(opNormalSelfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -3080,7 +3080,7 @@ func NormalTensorFloat(mean Tensor, opts ...NormalTensorFloatOptions) Tensor {
 	if given(len(opts), opNormalTensorFloat) {
 		opt = opts[0]
 	}
-	blk.mean = mean.handle(opNormalTensorFloat, "mean")
+	blk.mean = mean.word(opNormalTensorFloat, "mean")
 	blk.std = orDefault(opt.Std, 1)
 	blk.generator = opt.Generator.handle(opNormalTensorFloat, "generator")
 	call(opNormalTensorFloat, unsafe.Pointer(&blk))
@@ -3109,10 +3109,10 @@ func NormalTensorFloatOut(mean, out Tensor, opts ...NormalTensorFloatOptions) Te
 	if given(len(opts), opNormalTensorFloatOut) {
 		opt = opts[0]
 	}
-	blk.mean = mean.handle(opNormalTensorFloatOut, "mean")
+	blk.mean = mean.word(opNormalTensorFloatOut, "mean")
 	blk.std = orDefault(opt.Std, 1)
 	blk.generator = opt.Generator.handle(opNormalTensorFloatOut, "generator")
-	blk.out = out.handle(opNormalTensorFloatOut, "out")
+	blk.out = out.word(opNormalTensorFloatOut, "out")
 	call(opNormalTensorFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(mean.T)
 	runtime.KeepAlive(opt.Generator)
@@ -3145,7 +3145,7 @@ func NormDim(self Tensor, p Scalar, dim []int64, opts ...NormDimOptions) Tensor 
 	if given(len(opts), opNormDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNormDim, "self")
+	blk.self = self.word(opNormDim, "self")
 	blk.p = optScalar(p, opNormDim, "p")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -3176,7 +3176,7 @@ func NormDimDType(self Tensor, p Scalar, dim []int64, keepdim bool, dtype DType)
 		dtype   int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opNormDimDType, "self")
+	blk.self = self.word(opNormDimDType, "self")
 	blk.p = optScalar(p, opNormDimDType, "p")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(keepdim)
@@ -3210,12 +3210,12 @@ func NormDimDTypeOut(self Tensor, p Scalar, dim []int64, keepdim bool, dtype DTy
 		dtype   int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opNormDimDTypeOut, "self")
+	blk.self = self.word(opNormDimDTypeOut, "self")
 	blk.p = optScalar(p, opNormDimDTypeOut, "p")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(keepdim)
 	blk.dtype = dtype.required(opNormDimDTypeOut, "dtype")
-	blk.out = out.handle(opNormDimDTypeOut, "out")
+	blk.out = out.word(opNormDimDTypeOut, "out")
 	call(opNormDimDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3244,11 +3244,11 @@ func NormDimOut(self Tensor, p Scalar, dim []int64, out Tensor, opts ...NormDimO
 	if given(len(opts), opNormDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNormDimOut, "self")
+	blk.self = self.word(opNormDimOut, "self")
 	blk.p = optScalar(p, opNormDimOut, "p")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opNormDimOut, "out")
+	blk.out = out.word(opNormDimOut, "out")
 	call(opNormDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3269,7 +3269,7 @@ func NormDType(self Tensor, p Scalar, dtype DType) Tensor {
 		dtype int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opNormDType, "self")
+	blk.self = self.word(opNormDType, "self")
 	blk.p = optScalar(p, opNormDType, "p")
 	blk.dtype = dtype.required(opNormDType, "dtype")
 	call(opNormDType, unsafe.Pointer(&blk))
@@ -3298,10 +3298,10 @@ func NormDTypeOut(self Tensor, p Scalar, dtype DType, out Tensor) Tensor {
 		dtype int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNormDTypeOut, "self")
+	blk.self = self.word(opNormDTypeOut, "self")
 	blk.p = optScalar(p, opNormDTypeOut, "p")
 	blk.dtype = dtype.required(opNormDTypeOut, "dtype")
-	blk.out = out.handle(opNormDTypeOut, "out")
+	blk.out = out.word(opNormDTypeOut, "out")
 	call(opNormDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3330,7 +3330,7 @@ func NormExceptDim(v Tensor, opts ...NormExceptDimOptions) Tensor {
 	if given(len(opts), opNormExceptDim) {
 		opt = opts[0]
 	}
-	blk.v = v.handle(opNormExceptDim, "v")
+	blk.v = v.word(opNormExceptDim, "v")
 	blk.pow = orDefault(opt.Pow, 2)
 	blk.dim = opt.Dim
 	call(opNormExceptDim, unsafe.Pointer(&blk))
@@ -3357,12 +3357,12 @@ func NormOut(self, out Tensor, opts ...NormOptions) Tensor {
 	if given(len(opts), opNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNormOut, "self")
+	blk.self = self.word(opNormOut, "self")
 	if opt.P == nil {
 		opt.P = 2
 	}
 	blk.p = makeScalar(opt.P, opNormOut, "p")
-	blk.out = out.handle(opNormOut, "out")
+	blk.out = out.word(opNormOut, "out")
 	call(opNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3381,8 +3381,8 @@ func NotEqual(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNotEqual, "self")
-	blk.other = other.handle(opNotEqual, "other")
+	blk.self = self.word(opNotEqual, "self")
+	blk.other = other.word(opNotEqual, "other")
 	call(opNotEqual, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3407,8 +3407,8 @@ func NotEqual_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opNotEqual_, "self")
-	blk.other = other.handle(opNotEqual_, "other")
+	blk.self = self.word(opNotEqual_, "self")
+	blk.other = other.word(opNotEqual_, "other")
 	call(opNotEqual_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3434,9 +3434,9 @@ func NotEqualOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNotEqualOut, "self")
-	blk.other = other.handle(opNotEqualOut, "other")
-	blk.out = out.handle(opNotEqualOut, "out")
+	blk.self = self.word(opNotEqualOut, "self")
+	blk.other = other.word(opNotEqualOut, "other")
+	blk.out = out.word(opNotEqualOut, "out")
 	call(opNotEqualOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3456,7 +3456,7 @@ func NotEqualScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opNotEqualScalar, "self")
+	blk.self = self.word(opNotEqualScalar, "self")
 	blk.other = makeScalar(other, opNotEqualScalar, "other")
 	call(opNotEqualScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3482,7 +3482,7 @@ func NotEqualScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opNotEqualScalar_, "self")
+	blk.self = self.word(opNotEqualScalar_, "self")
 	blk.other = makeScalar(other, opNotEqualScalar_, "other")
 	call(opNotEqualScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3509,9 +3509,9 @@ func NotEqualScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opNotEqualScalarOut, "self")
+	blk.self = self.word(opNotEqualScalarOut, "self")
 	blk.other = makeScalar(other, opNotEqualScalarOut, "other")
-	blk.out = out.handle(opNotEqualScalarOut, "out")
+	blk.out = out.word(opNotEqualScalarOut, "out")
 	call(opNotEqualScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3538,7 +3538,7 @@ func NuclearNorm(self Tensor, opts ...NuclearNormOptions) Tensor {
 	if given(len(opts), opNuclearNorm) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNuclearNorm, "self")
+	blk.self = self.word(opNuclearNorm, "self")
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opNuclearNorm, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3567,7 +3567,7 @@ func NuclearNormDim(self Tensor, dim []int64, opts ...NuclearNormDimOptions) Ten
 	if given(len(opts), opNuclearNormDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNuclearNormDim, "self")
+	blk.self = self.word(opNuclearNormDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opNuclearNormDim, unsafe.Pointer(&blk))
@@ -3594,10 +3594,10 @@ func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNorm
 	if given(len(opts), opNuclearNormDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNuclearNormDimOut, "self")
+	blk.self = self.word(opNuclearNormDimOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opNuclearNormDimOut, "out")
+	blk.out = out.word(opNuclearNormDimOut, "out")
 	call(opNuclearNormDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3621,9 +3621,9 @@ func NuclearNormOut(self, out Tensor, opts ...NuclearNormOptions) Tensor {
 	if given(len(opts), opNuclearNormOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opNuclearNormOut, "self")
+	blk.self = self.word(opNuclearNormOut, "self")
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opNuclearNormOut, "out")
+	blk.out = out.word(opNuclearNormOut, "out")
 	call(opNuclearNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3641,7 +3641,7 @@ func NumelOf(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opNumelOf, "self")
+	blk.self = self.word(opNumelOf, "self")
 	call(opNumelOf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -3663,7 +3663,7 @@ func NumPyT(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opNumPyT, "self")
+	blk.self = self.word(opNumPyT, "self")
 	call(opNumPyT, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)

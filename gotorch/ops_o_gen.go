@@ -29,7 +29,7 @@ func OneHot(self Tensor, opts ...OneHotOptions) Tensor {
 	if given(len(opts), opOneHot) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opOneHot, "self")
+	blk.self = self.word(opOneHot, "self")
 	blk.numClasses = orDefault(opt.NumClasses, -1)
 	call(opOneHot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -99,7 +99,7 @@ func OnesLike(self Tensor, opts ...OnesLikeOptions) Tensor {
 	if given(len(opts), opOnesLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opOnesLike, "self")
+	blk.self = self.word(opOnesLike, "self")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -135,9 +135,9 @@ func OnesLikeOut(self, out Tensor, opts ...OnesLikeOutOptions) Tensor {
 	if given(len(opts), opOnesLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opOnesLikeOut, "self")
+	blk.self = self.word(opOnesLikeOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opOnesLikeOut, "out")
+	blk.out = out.word(opOnesLikeOut, "out")
 	call(opOnesLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -159,7 +159,7 @@ func OnesOut(size []int64, out Tensor) Tensor {
 		out     unsafe.Pointer
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opOnesOut, "out")
+	blk.out = out.word(opOnesOut, "out")
 	call(opOnesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -175,8 +175,8 @@ func Or(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opOr, "self")
-	blk.other = other.handle(opOr, "other")
+	blk.self = self.word(opOr, "self")
+	blk.other = other.word(opOr, "other")
 	call(opOr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -199,8 +199,8 @@ func Or_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opOr_, "self")
-	blk.other = other.handle(opOr_, "other")
+	blk.self = self.word(opOr_, "self")
+	blk.other = other.word(opOr_, "other")
 	call(opOr_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -225,8 +225,8 @@ func OrgQR(self, input2 Tensor) Tensor {
 		input2 unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opOrgQR, "self")
-	blk.input2 = input2.handle(opOrgQR, "input2")
+	blk.self = self.word(opOrgQR, "self")
+	blk.input2 = input2.word(opOrgQR, "input2")
 	call(opOrgQR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(input2.T)
@@ -253,9 +253,9 @@ func OrgQROut(self, input2, out Tensor) Tensor {
 		input2 unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opOrgQROut, "self")
-	blk.input2 = input2.handle(opOrgQROut, "input2")
-	blk.out = out.handle(opOrgQROut, "out")
+	blk.self = self.word(opOrgQROut, "self")
+	blk.input2 = input2.word(opOrgQROut, "input2")
+	blk.out = out.word(opOrgQROut, "out")
 	call(opOrgQROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(input2.T)
@@ -289,9 +289,9 @@ func OrmQR(self, input2, input3 Tensor, opts ...OrmQROptions) Tensor {
 	if given(len(opts), opOrmQR) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opOrmQR, "self")
-	blk.input2 = input2.handle(opOrmQR, "input2")
-	blk.input3 = input3.handle(opOrmQR, "input3")
+	blk.self = self.word(opOrmQR, "self")
+	blk.input2 = input2.word(opOrmQR, "input2")
+	blk.input3 = input3.word(opOrmQR, "input3")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.transpose = boolInt(opt.Transpose)
 	call(opOrmQR, unsafe.Pointer(&blk))
@@ -328,12 +328,12 @@ func OrmQROut(self, input2, input3, out Tensor, opts ...OrmQROptions) Tensor {
 	if given(len(opts), opOrmQROut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opOrmQROut, "self")
-	blk.input2 = input2.handle(opOrmQROut, "input2")
-	blk.input3 = input3.handle(opOrmQROut, "input3")
+	blk.self = self.word(opOrmQROut, "self")
+	blk.input2 = input2.word(opOrmQROut, "input2")
+	blk.input3 = input3.word(opOrmQROut, "input3")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.transpose = boolInt(opt.Transpose)
-	blk.out = out.handle(opOrmQROut, "out")
+	blk.out = out.word(opOrmQROut, "out")
 	call(opOrmQROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(input2.T)
@@ -352,7 +352,7 @@ func OrScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opOrScalar, "self")
+	blk.self = self.word(opOrScalar, "self")
 	blk.other = makeScalar(other, opOrScalar, "other")
 	call(opOrScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -375,7 +375,7 @@ func OrScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opOrScalar_, "self")
+	blk.self = self.word(opOrScalar_, "self")
 	blk.other = makeScalar(other, opOrScalar_, "other")
 	call(opOrScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -399,8 +399,8 @@ func Outer(self, vec2 Tensor) Tensor {
 		vec2  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opOuter, "self")
-	blk.vec2 = vec2.handle(opOuter, "vec2")
+	blk.self = self.word(opOuter, "self")
+	blk.vec2 = vec2.word(opOuter, "vec2")
 	call(opOuter, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec2.T)
@@ -426,9 +426,9 @@ func OuterOut(self, vec2, out Tensor) Tensor {
 		vec2  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opOuterOut, "self")
-	blk.vec2 = vec2.handle(opOuterOut, "vec2")
-	blk.out = out.handle(opOuterOut, "out")
+	blk.self = self.word(opOuterOut, "self")
+	blk.vec2 = vec2.word(opOuterOut, "vec2")
+	blk.out = out.word(opOuterOut, "out")
 	call(opOuterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(vec2.T)
@@ -446,7 +446,7 @@ func OutputNr(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opOutputNr, "self")
+	blk.self = self.word(opOutputNr, "self")
 	call(opOutputNr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0

@@ -33,7 +33,7 @@ func Pad(self Tensor, pad []int64, opts ...PadOptions) Tensor {
 	if given(len(opts), opPad) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPad, "self")
+	blk.self = self.word(opPad, "self")
 	blk.pad, blk.padLen = unsafe.Pointer(unsafe.SliceData(pad)), int64(len(pad))
 	if opt.Mode == "" {
 		opt.Mode = "constant"
@@ -70,7 +70,7 @@ func PadSequence(sequences []Tensor, opts ...PadSequenceOptions) Tensor {
 	if given(len(opts), opPadSequence) {
 		opt = opts[0]
 	}
-	blk.sequences, blk.sequencesLen = handles(sequences, opPadSequence, "sequences")
+	blk.sequences, blk.sequencesLen = words(sequences, opPadSequence, "sequences")
 	blk.batchFirst = boolInt(opt.BatchFirst)
 	blk.paddingValue = opt.PaddingValue
 	if opt.PaddingSide == "" {
@@ -109,8 +109,8 @@ func PairwiseDistance(x1, x2 Tensor, opts ...PairwiseDistanceOptions) Tensor {
 	if given(len(opts), opPairwiseDistance) {
 		opt = opts[0]
 	}
-	blk.x1 = x1.handle(opPairwiseDistance, "x1")
-	blk.x2 = x2.handle(opPairwiseDistance, "x2")
+	blk.x1 = x1.word(opPairwiseDistance, "x1")
+	blk.x2 = x2.word(opPairwiseDistance, "x2")
 	blk.p = orDefault(opt.P, 2)
 	blk.eps = orDefault(opt.Eps, 1e-06)
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -142,7 +142,7 @@ func PDist(self Tensor, opts ...PDistOptions) Tensor {
 	if given(len(opts), opPDist) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPDist, "self")
+	blk.self = self.word(opPDist, "self")
 	blk.p = orDefault(opt.P, 2)
 	call(opPDist, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -164,7 +164,7 @@ func Permute(self Tensor, dims []int64) Tensor {
 		dimsLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opPermute, "self")
+	blk.self = self.word(opPermute, "self")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(dims)), int64(len(dims))
 	call(opPermute, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -189,7 +189,7 @@ func PermuteCopy(self Tensor, dims []int64) Tensor {
 		dimsLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opPermuteCopy, "self")
+	blk.self = self.word(opPermuteCopy, "self")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(dims)), int64(len(dims))
 	call(opPermuteCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -211,9 +211,9 @@ func PermuteCopyOut(self Tensor, dims []int64, out Tensor) Tensor {
 		dimsLen int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opPermuteCopyOut, "self")
+	blk.self = self.word(opPermuteCopyOut, "self")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(dims)), int64(len(dims))
-	blk.out = out.handle(opPermuteCopyOut, "out")
+	blk.out = out.word(opPermuteCopyOut, "out")
 	call(opPermuteCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -244,7 +244,7 @@ func PinMemory(self Tensor, opts ...PinMemoryOptions) Tensor {
 	if given(len(opts), opPinMemory) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPinMemory, "self")
+	blk.self = self.word(opPinMemory, "self")
 	blk.device = int64(opt.Device)
 	call(opPinMemory, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -278,7 +278,7 @@ func Pinverse(self Tensor, opts ...PinverseOptions) Tensor {
 	if given(len(opts), opPinverse) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPinverse, "self")
+	blk.self = self.word(opPinverse, "self")
 	blk.rcond = orDefault(opt.Rcond, 1e-15)
 	call(opPinverse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -303,7 +303,7 @@ func PixelShuffle(self Tensor, upscaleFactor int64) Tensor {
 		upscaleFactor int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opPixelShuffle, "self")
+	blk.self = self.word(opPixelShuffle, "self")
 	blk.upscaleFactor = upscaleFactor
 	call(opPixelShuffle, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -325,9 +325,9 @@ func PixelShuffleOut(self Tensor, upscaleFactor int64, out Tensor) Tensor {
 		upscaleFactor int64
 		out           unsafe.Pointer
 	}
-	blk.self = self.handle(opPixelShuffleOut, "self")
+	blk.self = self.word(opPixelShuffleOut, "self")
 	blk.upscaleFactor = upscaleFactor
-	blk.out = out.handle(opPixelShuffleOut, "out")
+	blk.out = out.word(opPixelShuffleOut, "out")
 	call(opPixelShuffleOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -347,7 +347,7 @@ func PixelUnshuffle(self Tensor, downscaleFactor int64) Tensor {
 		downscaleFactor int64
 		r0              outTensor
 	}
-	blk.self = self.handle(opPixelUnshuffle, "self")
+	blk.self = self.word(opPixelUnshuffle, "self")
 	blk.downscaleFactor = downscaleFactor
 	call(opPixelUnshuffle, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -369,9 +369,9 @@ func PixelUnshuffleOut(self Tensor, downscaleFactor int64, out Tensor) Tensor {
 		downscaleFactor int64
 		out             unsafe.Pointer
 	}
-	blk.self = self.handle(opPixelUnshuffleOut, "self")
+	blk.self = self.word(opPixelUnshuffleOut, "self")
 	blk.downscaleFactor = downscaleFactor
-	blk.out = out.handle(opPixelUnshuffleOut, "out")
+	blk.out = out.word(opPixelUnshuffleOut, "out")
 	call(opPixelUnshuffleOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -400,7 +400,7 @@ func Poisson(self Tensor, opts ...PoissonOptions) Tensor {
 	if given(len(opts), opPoisson) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPoisson, "self")
+	blk.self = self.word(opPoisson, "self")
 	blk.generator = opt.Generator.handle(opPoisson, "generator")
 	call(opPoisson, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -425,8 +425,8 @@ func PoissonNLLLoss(input, target Tensor, logInput, full bool, eps float64, redu
 		reduction int64
 		r0        outTensor
 	}
-	blk.input = input.handle(opPoissonNLLLoss, "input")
-	blk.target = target.handle(opPoissonNLLLoss, "target")
+	blk.input = input.word(opPoissonNLLLoss, "input")
+	blk.target = target.word(opPoissonNLLLoss, "target")
 	blk.logInput = boolInt(logInput)
 	blk.full = boolInt(full)
 	blk.eps = eps
@@ -456,9 +456,9 @@ func PoissonOut(self, out Tensor, opts ...PoissonOptions) Tensor {
 	if given(len(opts), opPoissonOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPoissonOut, "self")
+	blk.self = self.word(opPoissonOut, "self")
 	blk.generator = opt.Generator.handle(opPoissonOut, "generator")
-	blk.out = out.handle(opPoissonOut, "out")
+	blk.out = out.word(opPoissonOut, "out")
 	call(opPoissonOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -479,8 +479,8 @@ func Polar(abs, angle Tensor) Tensor {
 		angle unsafe.Pointer
 		r0    outTensor
 	}
-	blk.abs = abs.handle(opPolar, "abs")
-	blk.angle = angle.handle(opPolar, "angle")
+	blk.abs = abs.word(opPolar, "abs")
+	blk.angle = angle.word(opPolar, "angle")
 	call(opPolar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(abs.T)
 	runtime.KeepAlive(angle.T)
@@ -502,9 +502,9 @@ func PolarOut(abs, angle, out Tensor) Tensor {
 		angle unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.abs = abs.handle(opPolarOut, "abs")
-	blk.angle = angle.handle(opPolarOut, "angle")
-	blk.out = out.handle(opPolarOut, "out")
+	blk.abs = abs.word(opPolarOut, "abs")
+	blk.angle = angle.word(opPolarOut, "angle")
+	blk.out = out.word(opPolarOut, "out")
 	call(opPolarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(abs.T)
 	runtime.KeepAlive(angle.T)
@@ -525,7 +525,7 @@ func Polygamma(n int64, self Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.n = n
-	blk.self = self.handle(opPolygamma, "self")
+	blk.self = self.word(opPolygamma, "self")
 	call(opPolygamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -550,7 +550,7 @@ func Polygamma_(self Tensor, n int64) Tensor {
 		self  unsafe.Pointer
 		n     int64
 	}
-	blk.self = self.handle(opPolygamma_, "self")
+	blk.self = self.word(opPolygamma_, "self")
 	blk.n = n
 	call(opPolygamma_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -578,8 +578,8 @@ func PolygammaOut(n int64, self, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.n = n
-	blk.self = self.handle(opPolygammaOut, "self")
-	blk.out = out.handle(opPolygammaOut, "out")
+	blk.self = self.word(opPolygammaOut, "self")
+	blk.out = out.word(opPolygammaOut, "out")
 	call(opPolygammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -599,7 +599,7 @@ func Positive(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opPositive, "self")
+	blk.self = self.word(opPositive, "self")
 	call(opPositive, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -623,7 +623,7 @@ func Pow(self Tensor, exponent Scalar) Tensor {
 		exponent cScalar
 		r0       outTensor
 	}
-	blk.self = self.handle(opPow, "self")
+	blk.self = self.word(opPow, "self")
 	blk.exponent = makeScalar(exponent, opPow, "exponent")
 	call(opPow, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -649,7 +649,7 @@ func Pow_(self Tensor, exponent Scalar) Tensor {
 		self     unsafe.Pointer
 		exponent cScalar
 	}
-	blk.self = self.handle(opPow_, "self")
+	blk.self = self.word(opPow_, "self")
 	blk.exponent = makeScalar(exponent, opPow_, "exponent")
 	call(opPow_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -676,9 +676,9 @@ func PowOut(self Tensor, exponent Scalar, out Tensor) Tensor {
 		exponent cScalar
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opPowOut, "self")
+	blk.self = self.word(opPowOut, "self")
 	blk.exponent = makeScalar(exponent, opPowOut, "exponent")
-	blk.out = out.handle(opPowOut, "out")
+	blk.out = out.word(opPowOut, "out")
 	call(opPowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -699,7 +699,7 @@ func PowScalarBase(self Scalar, exponent Tensor) Tensor {
 		r0       outTensor
 	}
 	blk.self = makeScalar(self, opPowScalarBase, "self")
-	blk.exponent = exponent.handle(opPowScalarBase, "exponent")
+	blk.exponent = exponent.word(opPowScalarBase, "exponent")
 	call(opPowScalarBase, unsafe.Pointer(&blk))
 	runtime.KeepAlive(exponent.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -721,8 +721,8 @@ func PowScalarBaseOut(self Scalar, exponent, out Tensor) Tensor {
 		out      unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opPowScalarBaseOut, "self")
-	blk.exponent = exponent.handle(opPowScalarBaseOut, "exponent")
-	blk.out = out.handle(opPowScalarBaseOut, "out")
+	blk.exponent = exponent.word(opPowScalarBaseOut, "exponent")
+	blk.out = out.word(opPowScalarBaseOut, "out")
 	call(opPowScalarBaseOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(exponent.T)
 	runtime.KeepAlive(out.T)
@@ -742,8 +742,8 @@ func PowTensor(self, exponent Tensor) Tensor {
 		exponent unsafe.Pointer
 		r0       outTensor
 	}
-	blk.self = self.handle(opPowTensor, "self")
-	blk.exponent = exponent.handle(opPowTensor, "exponent")
+	blk.self = self.word(opPowTensor, "self")
+	blk.exponent = exponent.word(opPowTensor, "exponent")
 	call(opPowTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(exponent.T)
@@ -769,8 +769,8 @@ func PowTensor_(self, exponent Tensor) Tensor {
 		self     unsafe.Pointer
 		exponent unsafe.Pointer
 	}
-	blk.self = self.handle(opPowTensor_, "self")
-	blk.exponent = exponent.handle(opPowTensor_, "exponent")
+	blk.self = self.word(opPowTensor_, "self")
+	blk.exponent = exponent.word(opPowTensor_, "exponent")
 	call(opPowTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(exponent.T)
@@ -797,9 +797,9 @@ func PowTensorOut(self, exponent, out Tensor) Tensor {
 		exponent unsafe.Pointer
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opPowTensorOut, "self")
-	blk.exponent = exponent.handle(opPowTensorOut, "exponent")
-	blk.out = out.handle(opPowTensorOut, "out")
+	blk.self = self.word(opPowTensorOut, "self")
+	blk.exponent = exponent.word(opPowTensorOut, "exponent")
+	blk.out = out.word(opPowTensorOut, "out")
 	call(opPowTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(exponent.T)
@@ -820,8 +820,8 @@ func PReLU(self, weight Tensor) Tensor {
 		weight unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opPReLU, "self")
-	blk.weight = weight.handle(opPReLU, "weight")
+	blk.self = self.word(opPReLU, "self")
+	blk.weight = weight.word(opPReLU, "weight")
 	call(opPReLU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -855,7 +855,7 @@ func Prod(self Tensor, opts ...ProdOptions) Tensor {
 	if given(len(opts), opProd) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opProd, "self")
+	blk.self = self.word(opProd, "self")
 	blk.dtype = int64(opt.DType)
 	call(opProd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -892,7 +892,7 @@ func ProdDim(self Tensor, dim int64, opts ...ProdDimOptions) Tensor {
 	if given(len(opts), opProdDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opProdDim, "self")
+	blk.self = self.word(opProdDim, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
@@ -927,11 +927,11 @@ func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOptions) Tens
 	if given(len(opts), opProdDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opProdDimOut, "self")
+	blk.self = self.word(opProdDimOut, "self")
 	blk.dim = dim
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opProdDimOut, "out")
+	blk.out = out.word(opProdDimOut, "out")
 	call(opProdDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -957,9 +957,9 @@ func ProdOut(self, out Tensor, opts ...ProdOptions) Tensor {
 	if given(len(opts), opProdOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opProdOut, "self")
+	blk.self = self.word(opProdOut, "self")
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opProdOut, "out")
+	blk.out = out.word(opProdOut, "out")
 	call(opProdOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1009,9 +1009,9 @@ func Put(self, index, source Tensor, opts ...PutOptions) Tensor {
 	if given(len(opts), opPut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPut, "self")
-	blk.index = index.handle(opPut, "index")
-	blk.source = source.handle(opPut, "source")
+	blk.self = self.word(opPut, "self")
+	blk.index = index.word(opPut, "index")
+	blk.source = source.word(opPut, "source")
 	blk.accumulate = boolInt(opt.Accumulate)
 	call(opPut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1045,9 +1045,9 @@ func Put_(self, index, source Tensor, opts ...PutOptions) Tensor {
 	if given(len(opts), opPut_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPut_, "self")
-	blk.index = index.handle(opPut_, "index")
-	blk.source = source.handle(opPut_, "source")
+	blk.self = self.word(opPut_, "self")
+	blk.index = index.word(opPut_, "index")
+	blk.source = source.word(opPut_, "source")
 	blk.accumulate = boolInt(opt.Accumulate)
 	call(opPut_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1082,11 +1082,11 @@ func PutOut(self, index, source, out Tensor, opts ...PutOptions) Tensor {
 	if given(len(opts), opPutOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opPutOut, "self")
-	blk.index = index.handle(opPutOut, "index")
-	blk.source = source.handle(opPutOut, "source")
+	blk.self = self.word(opPutOut, "self")
+	blk.index = index.word(opPutOut, "index")
+	blk.source = source.word(opPutOut, "source")
 	blk.accumulate = boolInt(opt.Accumulate)
-	blk.out = out.handle(opPutOut, "out")
+	blk.out = out.word(opPutOut, "out")
 	call(opPutOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)

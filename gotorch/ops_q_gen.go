@@ -18,7 +18,7 @@ func QPerChannelAxis(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opQPerChannelAxis, "self")
+	blk.self = self.word(opQPerChannelAxis, "self")
 	call(opQPerChannelAxis, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -41,7 +41,7 @@ func QPerChannelScales(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opQPerChannelScales, "self")
+	blk.self = self.word(opQPerChannelScales, "self")
 	call(opQPerChannelScales, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -66,8 +66,8 @@ func QPerChannelScalesOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opQPerChannelScalesOut, "self")
-	blk.out = out.handle(opQPerChannelScalesOut, "out")
+	blk.self = self.word(opQPerChannelScalesOut, "self")
+	blk.out = out.word(opQPerChannelScalesOut, "out")
 	call(opQPerChannelScalesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -86,7 +86,7 @@ func QPerChannelZeroPoints(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opQPerChannelZeroPoints, "self")
+	blk.self = self.word(opQPerChannelZeroPoints, "self")
 	call(opQPerChannelZeroPoints, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -111,8 +111,8 @@ func QPerChannelZeroPointsOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opQPerChannelZeroPointsOut, "self")
-	blk.out = out.handle(opQPerChannelZeroPointsOut, "out")
+	blk.self = self.word(opQPerChannelZeroPointsOut, "self")
+	blk.out = out.word(opQPerChannelZeroPointsOut, "out")
 	call(opQPerChannelZeroPointsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -130,7 +130,7 @@ func QScale(self Tensor) float64 {
 		self  unsafe.Pointer
 		r0    float64
 	}
-	blk.self = self.handle(opQScale, "self")
+	blk.self = self.word(opQScale, "self")
 	call(opQScale, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -153,7 +153,7 @@ func QSchemeOf(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opQSchemeOf, "self")
+	blk.self = self.word(opQSchemeOf, "self")
 	call(opQSchemeOf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -191,8 +191,8 @@ func Quantile(self, q Tensor, opts ...QuantileOptions) Tensor {
 	if given(len(opts), opQuantile) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantile, "self")
-	blk.q = q.handle(opQuantile, "q")
+	blk.self = self.word(opQuantile, "self")
+	blk.q = q.word(opQuantile, "q")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	if opt.Interpolation == "" {
@@ -232,15 +232,15 @@ func QuantileOut(self, q, out Tensor, opts ...QuantileOptions) Tensor {
 	if given(len(opts), opQuantileOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantileOut, "self")
-	blk.q = q.handle(opQuantileOut, "q")
+	blk.self = self.word(opQuantileOut, "self")
+	blk.q = q.word(opQuantileOut, "q")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
 	if opt.Interpolation == "" {
 		opt.Interpolation = "linear"
 	}
 	blk.interpolation = cString(opt.Interpolation, opQuantileOut, "interpolation")
-	blk.out = out.handle(opQuantileOut, "out")
+	blk.out = out.word(opQuantileOut, "out")
 	call(opQuantileOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(q.T)
@@ -275,7 +275,7 @@ func QuantileScalar(self Tensor, q float64, opts ...QuantileScalarOptions) Tenso
 	if given(len(opts), opQuantileScalar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantileScalar, "self")
+	blk.self = self.word(opQuantileScalar, "self")
 	blk.q = q
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -315,7 +315,7 @@ func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScala
 	if given(len(opts), opQuantileScalarOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantileScalarOut, "self")
+	blk.self = self.word(opQuantileScalarOut, "self")
 	blk.q = q
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -323,7 +323,7 @@ func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScala
 		opt.Interpolation = "linear"
 	}
 	blk.interpolation = cString(opt.Interpolation, opQuantileScalarOut, "interpolation")
-	blk.out = out.handle(opQuantileScalarOut, "out")
+	blk.out = out.word(opQuantileScalarOut, "out")
 	call(opQuantileScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -349,11 +349,11 @@ func QuantizedBatchNorm(input, weight, bias, mean, var_ Tensor, eps, outputScale
 		outputZeroPoint int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opQuantizedBatchNorm, "input")
-	blk.weight = weight.optHandle(opQuantizedBatchNorm, "weight")
-	blk.bias = bias.optHandle(opQuantizedBatchNorm, "bias")
-	blk.mean = mean.handle(opQuantizedBatchNorm, "mean")
-	blk.var_ = var_.handle(opQuantizedBatchNorm, "var")
+	blk.input = input.word(opQuantizedBatchNorm, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.mean = mean.word(opQuantizedBatchNorm, "mean")
+	blk.var_ = var_.word(opQuantizedBatchNorm, "var")
 	blk.eps = eps
 	blk.outputScale = outputScale
 	blk.outputZeroPoint = outputZeroPoint
@@ -387,15 +387,15 @@ func QuantizedBatchNormOut(input, weight, bias, mean, var_ Tensor, eps, outputSc
 		outputZeroPoint int64
 		out             unsafe.Pointer
 	}
-	blk.input = input.handle(opQuantizedBatchNormOut, "input")
-	blk.weight = weight.optHandle(opQuantizedBatchNormOut, "weight")
-	blk.bias = bias.optHandle(opQuantizedBatchNormOut, "bias")
-	blk.mean = mean.handle(opQuantizedBatchNormOut, "mean")
-	blk.var_ = var_.handle(opQuantizedBatchNormOut, "var")
+	blk.input = input.word(opQuantizedBatchNormOut, "input")
+	blk.weight = unsafe.Pointer(weight.T)
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.mean = mean.word(opQuantizedBatchNormOut, "mean")
+	blk.var_ = var_.word(opQuantizedBatchNormOut, "var")
 	blk.eps = eps
 	blk.outputScale = outputScale
 	blk.outputZeroPoint = outputZeroPoint
-	blk.out = out.handle(opQuantizedBatchNormOut, "out")
+	blk.out = out.word(opQuantizedBatchNormOut, "out")
 	call(opQuantizedBatchNormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(weight.T)
@@ -429,16 +429,16 @@ func QuantizedGRUCell(input, hx, wIh, wHh, bIh, bHh, packedIh, packedHh, colOffs
 		zeroPointHh  cScalar
 		r0           outTensor
 	}
-	blk.input = input.handle(opQuantizedGRUCell, "input")
-	blk.hx = hx.handle(opQuantizedGRUCell, "hx")
-	blk.wIh = wIh.handle(opQuantizedGRUCell, "w_ih")
-	blk.wHh = wHh.handle(opQuantizedGRUCell, "w_hh")
-	blk.bIh = bIh.handle(opQuantizedGRUCell, "b_ih")
-	blk.bHh = bHh.handle(opQuantizedGRUCell, "b_hh")
-	blk.packedIh = packedIh.handle(opQuantizedGRUCell, "packed_ih")
-	blk.packedHh = packedHh.handle(opQuantizedGRUCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.handle(opQuantizedGRUCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.handle(opQuantizedGRUCell, "col_offsets_hh")
+	blk.input = input.word(opQuantizedGRUCell, "input")
+	blk.hx = hx.word(opQuantizedGRUCell, "hx")
+	blk.wIh = wIh.word(opQuantizedGRUCell, "w_ih")
+	blk.wHh = wHh.word(opQuantizedGRUCell, "w_hh")
+	blk.bIh = bIh.word(opQuantizedGRUCell, "b_ih")
+	blk.bHh = bHh.word(opQuantizedGRUCell, "b_hh")
+	blk.packedIh = packedIh.word(opQuantizedGRUCell, "packed_ih")
+	blk.packedHh = packedHh.word(opQuantizedGRUCell, "packed_hh")
+	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedGRUCell, "col_offsets_ih")
+	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedGRUCell, "col_offsets_hh")
 	blk.scaleIh = makeScalar(scaleIh, opQuantizedGRUCell, "scale_ih")
 	blk.scaleHh = makeScalar(scaleHh, opQuantizedGRUCell, "scale_hh")
 	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedGRUCell, "zero_point_ih")
@@ -482,16 +482,16 @@ func QuantizedLSTMCell(input Tensor, hx []Tensor, wIh, wHh, bIh, bHh, packedIh, 
 		r0           outTensor
 		r1           outTensor
 	}
-	blk.input = input.handle(opQuantizedLSTMCell, "input")
-	blk.hx, blk.hxLen = handles(hx, opQuantizedLSTMCell, "hx")
-	blk.wIh = wIh.handle(opQuantizedLSTMCell, "w_ih")
-	blk.wHh = wHh.handle(opQuantizedLSTMCell, "w_hh")
-	blk.bIh = bIh.handle(opQuantizedLSTMCell, "b_ih")
-	blk.bHh = bHh.handle(opQuantizedLSTMCell, "b_hh")
-	blk.packedIh = packedIh.handle(opQuantizedLSTMCell, "packed_ih")
-	blk.packedHh = packedHh.handle(opQuantizedLSTMCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.handle(opQuantizedLSTMCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.handle(opQuantizedLSTMCell, "col_offsets_hh")
+	blk.input = input.word(opQuantizedLSTMCell, "input")
+	blk.hx, blk.hxLen = words(hx, opQuantizedLSTMCell, "hx")
+	blk.wIh = wIh.word(opQuantizedLSTMCell, "w_ih")
+	blk.wHh = wHh.word(opQuantizedLSTMCell, "w_hh")
+	blk.bIh = bIh.word(opQuantizedLSTMCell, "b_ih")
+	blk.bHh = bHh.word(opQuantizedLSTMCell, "b_hh")
+	blk.packedIh = packedIh.word(opQuantizedLSTMCell, "packed_ih")
+	blk.packedHh = packedHh.word(opQuantizedLSTMCell, "packed_hh")
+	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedLSTMCell, "col_offsets_ih")
+	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedLSTMCell, "col_offsets_hh")
 	blk.scaleIh = makeScalar(scaleIh, opQuantizedLSTMCell, "scale_ih")
 	blk.scaleHh = makeScalar(scaleHh, opQuantizedLSTMCell, "scale_hh")
 	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedLSTMCell, "zero_point_ih")
@@ -542,7 +542,7 @@ func QuantizedMaxPool1d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	if given(len(opts), opQuantizedMaxPool1d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantizedMaxPool1d, "self")
+	blk.self = self.word(opQuantizedMaxPool1d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -586,7 +586,7 @@ func QuantizedMaxPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	if given(len(opts), opQuantizedMaxPool1dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantizedMaxPool1dOut, "self")
+	blk.self = self.word(opQuantizedMaxPool1dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -598,7 +598,7 @@ func QuantizedMaxPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opQuantizedMaxPool1dOut, "out")
+	blk.out = out.word(opQuantizedMaxPool1dOut, "out")
 	call(opQuantizedMaxPool1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -637,7 +637,7 @@ func QuantizedMaxPool2d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	if given(len(opts), opQuantizedMaxPool2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantizedMaxPool2d, "self")
+	blk.self = self.word(opQuantizedMaxPool2d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -681,7 +681,7 @@ func QuantizedMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	if given(len(opts), opQuantizedMaxPool2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantizedMaxPool2dOut, "self")
+	blk.self = self.word(opQuantizedMaxPool2dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -693,7 +693,7 @@ func QuantizedMaxPool2dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opQuantizedMaxPool2dOut, "out")
+	blk.out = out.word(opQuantizedMaxPool2dOut, "out")
 	call(opQuantizedMaxPool2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -730,7 +730,7 @@ func QuantizedMaxPool3d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	if given(len(opts), opQuantizedMaxPool3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantizedMaxPool3d, "self")
+	blk.self = self.word(opQuantizedMaxPool3d, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -772,7 +772,7 @@ func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	if given(len(opts), opQuantizedMaxPool3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opQuantizedMaxPool3dOut, "self")
+	blk.self = self.word(opQuantizedMaxPool3dOut, "self")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
 	if opt.Padding == nil {
@@ -784,7 +784,7 @@ func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
 	blk.ceilMode = boolInt(opt.CeilMode)
-	blk.out = out.handle(opQuantizedMaxPool3dOut, "out")
+	blk.out = out.word(opQuantizedMaxPool3dOut, "out")
 	call(opQuantizedMaxPool3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -814,16 +814,16 @@ func QuantizedRNNReLUCell(input, hx, wIh, wHh, bIh, bHh, packedIh, packedHh, col
 		zeroPointHh  cScalar
 		r0           outTensor
 	}
-	blk.input = input.handle(opQuantizedRNNReLUCell, "input")
-	blk.hx = hx.handle(opQuantizedRNNReLUCell, "hx")
-	blk.wIh = wIh.handle(opQuantizedRNNReLUCell, "w_ih")
-	blk.wHh = wHh.handle(opQuantizedRNNReLUCell, "w_hh")
-	blk.bIh = bIh.handle(opQuantizedRNNReLUCell, "b_ih")
-	blk.bHh = bHh.handle(opQuantizedRNNReLUCell, "b_hh")
-	blk.packedIh = packedIh.handle(opQuantizedRNNReLUCell, "packed_ih")
-	blk.packedHh = packedHh.handle(opQuantizedRNNReLUCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.handle(opQuantizedRNNReLUCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.handle(opQuantizedRNNReLUCell, "col_offsets_hh")
+	blk.input = input.word(opQuantizedRNNReLUCell, "input")
+	blk.hx = hx.word(opQuantizedRNNReLUCell, "hx")
+	blk.wIh = wIh.word(opQuantizedRNNReLUCell, "w_ih")
+	blk.wHh = wHh.word(opQuantizedRNNReLUCell, "w_hh")
+	blk.bIh = bIh.word(opQuantizedRNNReLUCell, "b_ih")
+	blk.bHh = bHh.word(opQuantizedRNNReLUCell, "b_hh")
+	blk.packedIh = packedIh.word(opQuantizedRNNReLUCell, "packed_ih")
+	blk.packedHh = packedHh.word(opQuantizedRNNReLUCell, "packed_hh")
+	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedRNNReLUCell, "col_offsets_ih")
+	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedRNNReLUCell, "col_offsets_hh")
 	blk.scaleIh = makeScalar(scaleIh, opQuantizedRNNReLUCell, "scale_ih")
 	blk.scaleHh = makeScalar(scaleHh, opQuantizedRNNReLUCell, "scale_hh")
 	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedRNNReLUCell, "zero_point_ih")
@@ -865,16 +865,16 @@ func QuantizedRNNTanhCell(input, hx, wIh, wHh, bIh, bHh, packedIh, packedHh, col
 		zeroPointHh  cScalar
 		r0           outTensor
 	}
-	blk.input = input.handle(opQuantizedRNNTanhCell, "input")
-	blk.hx = hx.handle(opQuantizedRNNTanhCell, "hx")
-	blk.wIh = wIh.handle(opQuantizedRNNTanhCell, "w_ih")
-	blk.wHh = wHh.handle(opQuantizedRNNTanhCell, "w_hh")
-	blk.bIh = bIh.handle(opQuantizedRNNTanhCell, "b_ih")
-	blk.bHh = bHh.handle(opQuantizedRNNTanhCell, "b_hh")
-	blk.packedIh = packedIh.handle(opQuantizedRNNTanhCell, "packed_ih")
-	blk.packedHh = packedHh.handle(opQuantizedRNNTanhCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.handle(opQuantizedRNNTanhCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.handle(opQuantizedRNNTanhCell, "col_offsets_hh")
+	blk.input = input.word(opQuantizedRNNTanhCell, "input")
+	blk.hx = hx.word(opQuantizedRNNTanhCell, "hx")
+	blk.wIh = wIh.word(opQuantizedRNNTanhCell, "w_ih")
+	blk.wHh = wHh.word(opQuantizedRNNTanhCell, "w_hh")
+	blk.bIh = bIh.word(opQuantizedRNNTanhCell, "b_ih")
+	blk.bHh = bHh.word(opQuantizedRNNTanhCell, "b_hh")
+	blk.packedIh = packedIh.word(opQuantizedRNNTanhCell, "packed_ih")
+	blk.packedHh = packedHh.word(opQuantizedRNNTanhCell, "packed_hh")
+	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedRNNTanhCell, "col_offsets_ih")
+	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedRNNTanhCell, "col_offsets_hh")
 	blk.scaleIh = makeScalar(scaleIh, opQuantizedRNNTanhCell, "scale_ih")
 	blk.scaleHh = makeScalar(scaleHh, opQuantizedRNNTanhCell, "scale_hh")
 	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedRNNTanhCell, "zero_point_ih")
@@ -909,9 +909,9 @@ func QuantizePerChannel(self, scales, zeroPoints Tensor, axis int64, dtype DType
 		dtype      int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opQuantizePerChannel, "self")
-	blk.scales = scales.handle(opQuantizePerChannel, "scales")
-	blk.zeroPoints = zeroPoints.handle(opQuantizePerChannel, "zero_points")
+	blk.self = self.word(opQuantizePerChannel, "self")
+	blk.scales = scales.word(opQuantizePerChannel, "scales")
+	blk.zeroPoints = zeroPoints.word(opQuantizePerChannel, "zero_points")
 	blk.axis = axis
 	blk.dtype = dtype.required(opQuantizePerChannel, "dtype")
 	call(opQuantizePerChannel, unsafe.Pointer(&blk))
@@ -939,12 +939,12 @@ func QuantizePerChannelOut(self, scales, zeroPoints Tensor, axis int64, dtype DT
 		dtype      int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opQuantizePerChannelOut, "self")
-	blk.scales = scales.handle(opQuantizePerChannelOut, "scales")
-	blk.zeroPoints = zeroPoints.handle(opQuantizePerChannelOut, "zero_points")
+	blk.self = self.word(opQuantizePerChannelOut, "self")
+	blk.scales = scales.word(opQuantizePerChannelOut, "scales")
+	blk.zeroPoints = zeroPoints.word(opQuantizePerChannelOut, "zero_points")
 	blk.axis = axis
 	blk.dtype = dtype.required(opQuantizePerChannelOut, "dtype")
-	blk.out = out.handle(opQuantizePerChannelOut, "out")
+	blk.out = out.word(opQuantizePerChannelOut, "out")
 	call(opQuantizePerChannelOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(scales.T)
@@ -968,7 +968,7 @@ func QuantizePerTensor(self Tensor, scale float64, zeroPoint int64, dtype DType)
 		dtype     int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opQuantizePerTensor, "self")
+	blk.self = self.word(opQuantizePerTensor, "self")
 	blk.scale = scale
 	blk.zeroPoint = zeroPoint
 	blk.dtype = dtype.required(opQuantizePerTensor, "dtype")
@@ -991,7 +991,7 @@ func QuantizePerTensorDynamic(self Tensor, dtype DType, reduceRange bool) Tensor
 		reduceRange int64
 		r0          outTensor
 	}
-	blk.self = self.handle(opQuantizePerTensorDynamic, "self")
+	blk.self = self.word(opQuantizePerTensorDynamic, "self")
 	blk.dtype = dtype.required(opQuantizePerTensorDynamic, "dtype")
 	blk.reduceRange = boolInt(reduceRange)
 	call(opQuantizePerTensorDynamic, unsafe.Pointer(&blk))
@@ -1015,10 +1015,10 @@ func QuantizePerTensorDynamicOut(self Tensor, dtype DType, reduceRange bool, out
 		reduceRange int64
 		out         unsafe.Pointer
 	}
-	blk.self = self.handle(opQuantizePerTensorDynamicOut, "self")
+	blk.self = self.word(opQuantizePerTensorDynamicOut, "self")
 	blk.dtype = dtype.required(opQuantizePerTensorDynamicOut, "dtype")
 	blk.reduceRange = boolInt(reduceRange)
-	blk.out = out.handle(opQuantizePerTensorDynamicOut, "out")
+	blk.out = out.word(opQuantizePerTensorDynamicOut, "out")
 	call(opQuantizePerTensorDynamicOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1042,11 +1042,11 @@ func QuantizePerTensorOut(self Tensor, scale float64, zeroPoint int64, dtype DTy
 		dtype     int64
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opQuantizePerTensorOut, "self")
+	blk.self = self.word(opQuantizePerTensorOut, "self")
 	blk.scale = scale
 	blk.zeroPoint = zeroPoint
 	blk.dtype = dtype.required(opQuantizePerTensorOut, "dtype")
-	blk.out = out.handle(opQuantizePerTensorOut, "out")
+	blk.out = out.word(opQuantizePerTensorOut, "out")
 	call(opQuantizePerTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1068,9 +1068,9 @@ func QuantizePerTensorTensorQParams(self, scale, zeroPoint Tensor, dtype DType) 
 		dtype     int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opQuantizePerTensorTensorQParams, "self")
-	blk.scale = scale.handle(opQuantizePerTensorTensorQParams, "scale")
-	blk.zeroPoint = zeroPoint.handle(opQuantizePerTensorTensorQParams, "zero_point")
+	blk.self = self.word(opQuantizePerTensorTensorQParams, "self")
+	blk.scale = scale.word(opQuantizePerTensorTensorQParams, "scale")
+	blk.zeroPoint = zeroPoint.word(opQuantizePerTensorTensorQParams, "zero_point")
 	blk.dtype = dtype.required(opQuantizePerTensorTensorQParams, "dtype")
 	call(opQuantizePerTensorTensorQParams, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1096,11 +1096,11 @@ func QuantizePerTensorTensorQParamsOut(self, scale, zeroPoint Tensor, dtype DTyp
 		dtype     int64
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opQuantizePerTensorTensorQParamsOut, "self")
-	blk.scale = scale.handle(opQuantizePerTensorTensorQParamsOut, "scale")
-	blk.zeroPoint = zeroPoint.handle(opQuantizePerTensorTensorQParamsOut, "zero_point")
+	blk.self = self.word(opQuantizePerTensorTensorQParamsOut, "self")
+	blk.scale = scale.word(opQuantizePerTensorTensorQParamsOut, "scale")
+	blk.zeroPoint = zeroPoint.word(opQuantizePerTensorTensorQParamsOut, "zero_point")
 	blk.dtype = dtype.required(opQuantizePerTensorTensorQParamsOut, "dtype")
-	blk.out = out.handle(opQuantizePerTensorTensorQParamsOut, "out")
+	blk.out = out.word(opQuantizePerTensorTensorQParamsOut, "out")
 	call(opQuantizePerTensorTensorQParamsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(scale.T)
@@ -1125,9 +1125,9 @@ func QuantizePerTensorTensors(tensors []Tensor, scales, zeroPoints Tensor, dtype
 		dtype      int64
 		r0         outTensors
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opQuantizePerTensorTensors, "tensors")
-	blk.scales = scales.handle(opQuantizePerTensorTensors, "scales")
-	blk.zeroPoints = zeroPoints.handle(opQuantizePerTensorTensors, "zero_points")
+	blk.tensors, blk.tensorsLen = words(tensors, opQuantizePerTensorTensors, "tensors")
+	blk.scales = scales.word(opQuantizePerTensorTensors, "scales")
+	blk.zeroPoints = zeroPoints.word(opQuantizePerTensorTensors, "zero_points")
 	blk.dtype = dtype.required(opQuantizePerTensorTensors, "dtype")
 	call(opQuantizePerTensorTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -1153,11 +1153,11 @@ func QuantizePerTensorTensorsOut(tensors []Tensor, scales, zeroPoints Tensor, dt
 		out        unsafe.Pointer
 		outLen     int64
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opQuantizePerTensorTensorsOut, "tensors")
-	blk.scales = scales.handle(opQuantizePerTensorTensorsOut, "scales")
-	blk.zeroPoints = zeroPoints.handle(opQuantizePerTensorTensorsOut, "zero_points")
+	blk.tensors, blk.tensorsLen = words(tensors, opQuantizePerTensorTensorsOut, "tensors")
+	blk.scales = scales.word(opQuantizePerTensorTensorsOut, "scales")
+	blk.zeroPoints = zeroPoints.word(opQuantizePerTensorTensorsOut, "zero_points")
 	blk.dtype = dtype.required(opQuantizePerTensorTensorsOut, "dtype")
-	blk.out, blk.outLen = handles(out, opQuantizePerTensorTensorsOut, "out")
+	blk.out, blk.outLen = words(out, opQuantizePerTensorTensorsOut, "out")
 	call(opQuantizePerTensorTensorsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(scales.T)
@@ -1176,7 +1176,7 @@ func QZeroPoint(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opQZeroPoint, "self")
+	blk.self = self.word(opQZeroPoint, "self")
 	call(opQZeroPoint, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0

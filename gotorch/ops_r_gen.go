@@ -18,7 +18,7 @@ func Rad2Deg(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRad2Deg, "self")
+	blk.self = self.word(opRad2Deg, "self")
 	call(opRad2Deg, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -42,7 +42,7 @@ func Rad2Deg_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opRad2Deg_, "self")
+	blk.self = self.word(opRad2Deg_, "self")
 	call(opRad2Deg_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -67,8 +67,8 @@ func Rad2DegOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRad2DegOut, "self")
-	blk.out = out.handle(opRad2DegOut, "out")
+	blk.self = self.word(opRad2DegOut, "self")
+	blk.out = out.word(opRad2DegOut, "out")
 	call(opRad2DegOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -159,7 +159,7 @@ func RandGeneratorOut(size []int64, generator *Generator, out Tensor) Tensor {
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.generator = generator.handle(opRandGeneratorOut, "generator")
-	blk.out = out.handle(opRandGeneratorOut, "out")
+	blk.out = out.word(opRandGeneratorOut, "out")
 	call(opRandGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
 	runtime.KeepAlive(out.T)
@@ -263,7 +263,7 @@ func RandintGeneratorOut(high int64, size []int64, generator *Generator, out Ten
 	blk.high = high
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.generator = generator.handle(opRandintGeneratorOut, "generator")
-	blk.out = out.handle(opRandintGeneratorOut, "out")
+	blk.out = out.word(opRandintGeneratorOut, "out")
 	call(opRandintGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
 	runtime.KeepAlive(out.T)
@@ -303,7 +303,7 @@ func RandintLike(self Tensor, high int64, opts ...RandintLikeOptions) Tensor {
 	if given(len(opts), opRandintLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLike, "self")
+	blk.self = self.word(opRandintLike, "self")
 	blk.high = high
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -350,7 +350,7 @@ func RandintLikeGenerator(self Tensor, high int64, generator *Generator, opts ..
 	if given(len(opts), opRandintLikeGenerator) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeGenerator, "self")
+	blk.self = self.word(opRandintLikeGenerator, "self")
 	blk.high = high
 	blk.generator = generator.handle(opRandintLikeGenerator, "generator")
 	blk.dtype = int64(opt.DType)
@@ -391,11 +391,11 @@ func RandintLikeGeneratorOut(self Tensor, high int64, generator *Generator, out 
 	if given(len(opts), opRandintLikeGeneratorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeGeneratorOut, "self")
+	blk.self = self.word(opRandintLikeGeneratorOut, "self")
 	blk.high = high
 	blk.generator = generator.handle(opRandintLikeGeneratorOut, "generator")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandintLikeGeneratorOut, "out")
+	blk.out = out.word(opRandintLikeGeneratorOut, "out")
 	call(opRandintLikeGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(generator)
@@ -437,7 +437,7 @@ func RandintLikeLowDType(self Tensor, low, high int64, opts ...RandintLikeLowDTy
 	if given(len(opts), opRandintLikeLowDType) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeLowDType, "self")
+	blk.self = self.word(opRandintLikeLowDType, "self")
 	blk.low = low
 	blk.high = high
 	blk.dtype = int64(opt.DType)
@@ -477,11 +477,11 @@ func RandintLikeLowDTypeOut(self Tensor, low, high int64, out Tensor, opts ...Ra
 	if given(len(opts), opRandintLikeLowDTypeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeLowDTypeOut, "self")
+	blk.self = self.word(opRandintLikeLowDTypeOut, "self")
 	blk.low = low
 	blk.high = high
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandintLikeLowDTypeOut, "out")
+	blk.out = out.word(opRandintLikeLowDTypeOut, "out")
 	call(opRandintLikeLowDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -523,7 +523,7 @@ func RandintLikeLowGeneratorDType(self Tensor, low, high int64, generator *Gener
 	if given(len(opts), opRandintLikeLowGeneratorDType) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeLowGeneratorDType, "self")
+	blk.self = self.word(opRandintLikeLowGeneratorDType, "self")
 	blk.low = low
 	blk.high = high
 	blk.generator = generator.handle(opRandintLikeLowGeneratorDType, "generator")
@@ -566,12 +566,12 @@ func RandintLikeLowGeneratorDTypeOut(self Tensor, low, high int64, generator *Ge
 	if given(len(opts), opRandintLikeLowGeneratorDTypeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeLowGeneratorDTypeOut, "self")
+	blk.self = self.word(opRandintLikeLowGeneratorDTypeOut, "self")
 	blk.low = low
 	blk.high = high
 	blk.generator = generator.handle(opRandintLikeLowGeneratorDTypeOut, "generator")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandintLikeLowGeneratorDTypeOut, "out")
+	blk.out = out.word(opRandintLikeLowGeneratorDTypeOut, "out")
 	call(opRandintLikeLowGeneratorDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(generator)
@@ -604,10 +604,10 @@ func RandintLikeOut(self Tensor, high int64, out Tensor, opts ...RandintLikeOutO
 	if given(len(opts), opRandintLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeOut, "self")
+	blk.self = self.word(opRandintLikeOut, "self")
 	blk.high = high
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandintLikeOut, "out")
+	blk.out = out.word(opRandintLikeOut, "out")
 	call(opRandintLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -647,8 +647,8 @@ func RandintLikeTensor(self, high Tensor, opts ...RandintLikeTensorOptions) Tens
 	if given(len(opts), opRandintLikeTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeTensor, "self")
-	blk.high = high.handle(opRandintLikeTensor, "high")
+	blk.self = self.word(opRandintLikeTensor, "self")
+	blk.high = high.word(opRandintLikeTensor, "high")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -695,8 +695,8 @@ func RandintLikeTensorGenerator(self, high Tensor, generator *Generator, opts ..
 	if given(len(opts), opRandintLikeTensorGenerator) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeTensorGenerator, "self")
-	blk.high = high.handle(opRandintLikeTensorGenerator, "high")
+	blk.self = self.word(opRandintLikeTensorGenerator, "self")
+	blk.high = high.word(opRandintLikeTensorGenerator, "high")
 	blk.generator = generator.handle(opRandintLikeTensorGenerator, "generator")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -737,11 +737,11 @@ func RandintLikeTensorGeneratorOut(self, high Tensor, generator *Generator, out 
 	if given(len(opts), opRandintLikeTensorGeneratorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeTensorGeneratorOut, "self")
-	blk.high = high.handle(opRandintLikeTensorGeneratorOut, "high")
+	blk.self = self.word(opRandintLikeTensorGeneratorOut, "self")
+	blk.high = high.word(opRandintLikeTensorGeneratorOut, "high")
 	blk.generator = generator.handle(opRandintLikeTensorGeneratorOut, "generator")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandintLikeTensorGeneratorOut, "out")
+	blk.out = out.word(opRandintLikeTensorGeneratorOut, "out")
 	call(opRandintLikeTensorGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(high.T)
@@ -775,10 +775,10 @@ func RandintLikeTensorOut(self, high, out Tensor, opts ...RandintLikeTensorOutOp
 	if given(len(opts), opRandintLikeTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandintLikeTensorOut, "self")
-	blk.high = high.handle(opRandintLikeTensorOut, "high")
+	blk.self = self.word(opRandintLikeTensorOut, "self")
+	blk.high = high.word(opRandintLikeTensorOut, "high")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandintLikeTensorOut, "out")
+	blk.out = out.word(opRandintLikeTensorOut, "out")
 	call(opRandintLikeTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(high.T)
@@ -889,7 +889,7 @@ func RandintLowGeneratorOut(low, high int64, size []int64, generator *Generator,
 	blk.high = high
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.generator = generator.handle(opRandintLowGeneratorOut, "generator")
-	blk.out = out.handle(opRandintLowGeneratorOut, "out")
+	blk.out = out.word(opRandintLowGeneratorOut, "out")
 	call(opRandintLowGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
 	runtime.KeepAlive(out.T)
@@ -916,7 +916,7 @@ func RandintLowOut(low, high int64, size []int64, out Tensor) Tensor {
 	blk.low = low
 	blk.high = high
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opRandintLowOut, "out")
+	blk.out = out.word(opRandintLowOut, "out")
 	call(opRandintLowOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -940,7 +940,7 @@ func RandintOut(high int64, size []int64, out Tensor) Tensor {
 	}
 	blk.high = high
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opRandintOut, "out")
+	blk.out = out.word(opRandintOut, "out")
 	call(opRandintOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -978,7 +978,7 @@ func RandLike(self Tensor, opts ...RandLikeOptions) Tensor {
 	if given(len(opts), opRandLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandLike, "self")
+	blk.self = self.word(opRandLike, "self")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -1023,7 +1023,7 @@ func RandLikeGenerator(self Tensor, generator *Generator, opts ...RandLikeGenera
 	if given(len(opts), opRandLikeGenerator) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandLikeGenerator, "self")
+	blk.self = self.word(opRandLikeGenerator, "self")
 	blk.generator = generator.handle(opRandLikeGenerator, "generator")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -1062,10 +1062,10 @@ func RandLikeGeneratorOut(self Tensor, generator *Generator, out Tensor, opts ..
 	if given(len(opts), opRandLikeGeneratorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandLikeGeneratorOut, "self")
+	blk.self = self.word(opRandLikeGeneratorOut, "self")
 	blk.generator = generator.handle(opRandLikeGeneratorOut, "generator")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandLikeGeneratorOut, "out")
+	blk.out = out.word(opRandLikeGeneratorOut, "out")
 	call(opRandLikeGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(generator)
@@ -1097,9 +1097,9 @@ func RandLikeOut(self, out Tensor, opts ...RandLikeOutOptions) Tensor {
 	if given(len(opts), opRandLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandLikeOut, "self")
+	blk.self = self.word(opRandLikeOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandLikeOut, "out")
+	blk.out = out.word(opRandLikeOut, "out")
 	call(opRandLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1190,7 +1190,7 @@ func RandnGeneratorOut(size []int64, generator *Generator, out Tensor) Tensor {
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.generator = generator.handle(opRandnGeneratorOut, "generator")
-	blk.out = out.handle(opRandnGeneratorOut, "out")
+	blk.out = out.word(opRandnGeneratorOut, "out")
 	call(opRandnGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
 	runtime.KeepAlive(out.T)
@@ -1229,7 +1229,7 @@ func RandnLike(self Tensor, opts ...RandnLikeOptions) Tensor {
 	if given(len(opts), opRandnLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandnLike, "self")
+	blk.self = self.word(opRandnLike, "self")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -1274,7 +1274,7 @@ func RandnLikeGenerator(self Tensor, generator *Generator, opts ...RandnLikeGene
 	if given(len(opts), opRandnLikeGenerator) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandnLikeGenerator, "self")
+	blk.self = self.word(opRandnLikeGenerator, "self")
 	blk.generator = generator.handle(opRandnLikeGenerator, "generator")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -1313,10 +1313,10 @@ func RandnLikeGeneratorOut(self Tensor, generator *Generator, out Tensor, opts .
 	if given(len(opts), opRandnLikeGeneratorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandnLikeGeneratorOut, "self")
+	blk.self = self.word(opRandnLikeGeneratorOut, "self")
 	blk.generator = generator.handle(opRandnLikeGeneratorOut, "generator")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandnLikeGeneratorOut, "out")
+	blk.out = out.word(opRandnLikeGeneratorOut, "out")
 	call(opRandnLikeGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(generator)
@@ -1348,9 +1348,9 @@ func RandnLikeOut(self, out Tensor, opts ...RandnLikeOutOptions) Tensor {
 	if given(len(opts), opRandnLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandnLikeOut, "self")
+	blk.self = self.word(opRandnLikeOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opRandnLikeOut, "out")
+	blk.out = out.word(opRandnLikeOut, "out")
 	call(opRandnLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1373,7 +1373,7 @@ func RandnOut(size []int64, out Tensor) Tensor {
 		out     unsafe.Pointer
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opRandnOut, "out")
+	blk.out = out.word(opRandnOut, "out")
 	call(opRandnOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1399,7 +1399,7 @@ func Random(self Tensor, opts ...RandomOptions) Tensor {
 	if given(len(opts), opRandom) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandom, "self")
+	blk.self = self.word(opRandom, "self")
 	blk.generator = opt.Generator.handle(opRandom, "generator")
 	call(opRandom, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1425,7 +1425,7 @@ func Random_(self Tensor, opts ...RandomOptions) Tensor {
 	if given(len(opts), opRandom_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandom_, "self")
+	blk.self = self.word(opRandom_, "self")
 	blk.generator = opt.Generator.handle(opRandom_, "generator")
 	call(opRandom_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1460,7 +1460,7 @@ func RandomFrom(self Tensor, from int64, to *int64, opts ...RandomFromOptions) T
 	if given(len(opts), opRandomFrom) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomFrom, "self")
+	blk.self = self.word(opRandomFrom, "self")
 	blk.from = from
 	blk.to = unsafe.Pointer(to)
 	blk.generator = opt.Generator.handle(opRandomFrom, "generator")
@@ -1490,7 +1490,7 @@ func RandomFrom_(self Tensor, from int64, to *int64, opts ...RandomFromOptions) 
 	if given(len(opts), opRandomFrom_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomFrom_, "self")
+	blk.self = self.word(opRandomFrom_, "self")
 	blk.from = from
 	blk.to = unsafe.Pointer(to)
 	blk.generator = opt.Generator.handle(opRandomFrom_, "generator")
@@ -1524,11 +1524,11 @@ func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...Rando
 	if given(len(opts), opRandomFromOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomFromOut, "self")
+	blk.self = self.word(opRandomFromOut, "self")
 	blk.from = from
 	blk.to = unsafe.Pointer(to)
 	blk.generator = opt.Generator.handle(opRandomFromOut, "generator")
-	blk.out = out.handle(opRandomFromOut, "out")
+	blk.out = out.word(opRandomFromOut, "out")
 	call(opRandomFromOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -1553,9 +1553,9 @@ func RandomOut(self, out Tensor, opts ...RandomOptions) Tensor {
 	if given(len(opts), opRandomOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomOut, "self")
+	blk.self = self.word(opRandomOut, "self")
 	blk.generator = opt.Generator.handle(opRandomOut, "generator")
-	blk.out = out.handle(opRandomOut, "out")
+	blk.out = out.word(opRandomOut, "out")
 	call(opRandomOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -1584,7 +1584,7 @@ func RandomTo(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 	if given(len(opts), opRandomTo) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomTo, "self")
+	blk.self = self.word(opRandomTo, "self")
 	blk.to = to
 	blk.generator = opt.Generator.handle(opRandomTo, "generator")
 	call(opRandomTo, unsafe.Pointer(&blk))
@@ -1612,7 +1612,7 @@ func RandomTo_(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 	if given(len(opts), opRandomTo_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomTo_, "self")
+	blk.self = self.word(opRandomTo_, "self")
 	blk.to = to
 	blk.generator = opt.Generator.handle(opRandomTo_, "generator")
 	call(opRandomTo_, unsafe.Pointer(&blk))
@@ -1644,10 +1644,10 @@ func RandomToOut(self Tensor, to int64, out Tensor, opts ...RandomToOptions) Ten
 	if given(len(opts), opRandomToOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRandomToOut, "self")
+	blk.self = self.word(opRandomToOut, "self")
 	blk.to = to
 	blk.generator = opt.Generator.handle(opRandomToOut, "generator")
-	blk.out = out.handle(opRandomToOut, "out")
+	blk.out = out.word(opRandomToOut, "out")
 	call(opRandomToOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -1671,7 +1671,7 @@ func RandOut(size []int64, out Tensor) Tensor {
 		out     unsafe.Pointer
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opRandOut, "out")
+	blk.out = out.word(opRandOut, "out")
 	call(opRandOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1763,7 +1763,7 @@ func RandpermGeneratorOut(n int64, generator *Generator, out Tensor) Tensor {
 	}
 	blk.n = n
 	blk.generator = generator.handle(opRandpermGeneratorOut, "generator")
-	blk.out = out.handle(opRandpermGeneratorOut, "out")
+	blk.out = out.word(opRandpermGeneratorOut, "out")
 	call(opRandpermGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
 	runtime.KeepAlive(out.T)
@@ -1785,7 +1785,7 @@ func RandpermOut(n int64, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.n = n
-	blk.out = out.handle(opRandpermOut, "out")
+	blk.out = out.word(opRandpermOut, "out")
 	call(opRandpermOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1855,7 +1855,7 @@ func RangeOut(start, end Scalar, out Tensor, opts ...RangeOutOptions) Tensor {
 		opt.Step = 1
 	}
 	blk.step = makeScalar(opt.Step, opRangeOut, "step")
-	blk.out = out.handle(opRangeOut, "out")
+	blk.out = out.word(opRangeOut, "out")
 	call(opRangeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1878,7 +1878,7 @@ func RangeStartEndOut(start, end Scalar, out Tensor) Tensor {
 	}
 	blk.start = makeScalar(start, opRangeStartEndOut, "start")
 	blk.end = makeScalar(end, opRangeStartEndOut, "end")
-	blk.out = out.handle(opRangeStartEndOut, "out")
+	blk.out = out.word(opRangeStartEndOut, "out")
 	call(opRangeStartEndOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -1945,7 +1945,7 @@ func Ravel(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRavel, "self")
+	blk.self = self.word(opRavel, "self")
 	call(opRavel, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1969,7 +1969,7 @@ func Real(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opReal, "self")
+	blk.self = self.word(opReal, "self")
 	call(opReal, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1986,7 +1986,7 @@ func Reciprocal(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opReciprocal, "self")
+	blk.self = self.word(opReciprocal, "self")
 	call(opReciprocal, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2009,7 +2009,7 @@ func Reciprocal_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opReciprocal_, "self")
+	blk.self = self.word(opReciprocal_, "self")
 	call(opReciprocal_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2033,8 +2033,8 @@ func ReciprocalOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opReciprocalOut, "self")
-	blk.out = out.handle(opReciprocalOut, "out")
+	blk.self = self.word(opReciprocalOut, "self")
+	blk.out = out.word(opReciprocalOut, "out")
 	call(opReciprocalOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2053,7 +2053,7 @@ func RecordStream(self Tensor, s Stream) {
 		self  unsafe.Pointer
 		s     Stream
 	}
-	blk.self = self.handle(opRecordStream, "self")
+	blk.self = self.word(opRecordStream, "self")
 	blk.s = s
 	call(opRecordStream, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2076,7 +2076,7 @@ func ReflectionPad1d(self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opReflectionPad1d, "self")
+	blk.self = self.word(opReflectionPad1d, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReflectionPad1d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2095,8 +2095,8 @@ func ReflectionPad1dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opReflectionPad1dBackward, "grad_output")
-	blk.self = self.handle(opReflectionPad1dBackward, "self")
+	blk.gradOutput = gradOutput.word(opReflectionPad1dBackward, "grad_output")
+	blk.self = self.word(opReflectionPad1dBackward, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReflectionPad1dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -2119,10 +2119,10 @@ func ReflectionPad1dBackwardGradInput(gradOutput, self Tensor, padding []int64, 
 		paddingLen int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opReflectionPad1dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opReflectionPad1dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opReflectionPad1dBackwardGradInput, "grad_output")
+	blk.self = self.word(opReflectionPad1dBackwardGradInput, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.gradInput = gradInput.handle(opReflectionPad1dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opReflectionPad1dBackwardGradInput, "grad_input")
 	call(opReflectionPad1dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2144,9 +2144,9 @@ func ReflectionPad1dOut(self Tensor, padding []int64, out Tensor) Tensor {
 		paddingLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opReflectionPad1dOut, "self")
+	blk.self = self.word(opReflectionPad1dOut, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opReflectionPad1dOut, "out")
+	blk.out = out.word(opReflectionPad1dOut, "out")
 	call(opReflectionPad1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2165,7 +2165,7 @@ func ReflectionPad2d(self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opReflectionPad2d, "self")
+	blk.self = self.word(opReflectionPad2d, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReflectionPad2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2184,8 +2184,8 @@ func ReflectionPad2dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opReflectionPad2dBackward, "grad_output")
-	blk.self = self.handle(opReflectionPad2dBackward, "self")
+	blk.gradOutput = gradOutput.word(opReflectionPad2dBackward, "grad_output")
+	blk.self = self.word(opReflectionPad2dBackward, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReflectionPad2dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -2208,10 +2208,10 @@ func ReflectionPad2dBackwardGradInput(gradOutput, self Tensor, padding []int64, 
 		paddingLen int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opReflectionPad2dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opReflectionPad2dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opReflectionPad2dBackwardGradInput, "grad_output")
+	blk.self = self.word(opReflectionPad2dBackwardGradInput, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.gradInput = gradInput.handle(opReflectionPad2dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opReflectionPad2dBackwardGradInput, "grad_input")
 	call(opReflectionPad2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2233,9 +2233,9 @@ func ReflectionPad2dOut(self Tensor, padding []int64, out Tensor) Tensor {
 		paddingLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opReflectionPad2dOut, "self")
+	blk.self = self.word(opReflectionPad2dOut, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opReflectionPad2dOut, "out")
+	blk.out = out.word(opReflectionPad2dOut, "out")
 	call(opReflectionPad2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2254,7 +2254,7 @@ func ReflectionPad3d(self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opReflectionPad3d, "self")
+	blk.self = self.word(opReflectionPad3d, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReflectionPad3d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2273,8 +2273,8 @@ func ReflectionPad3dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opReflectionPad3dBackward, "grad_output")
-	blk.self = self.handle(opReflectionPad3dBackward, "self")
+	blk.gradOutput = gradOutput.word(opReflectionPad3dBackward, "grad_output")
+	blk.self = self.word(opReflectionPad3dBackward, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReflectionPad3dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -2297,10 +2297,10 @@ func ReflectionPad3dBackwardGradInput(gradOutput, self Tensor, padding []int64, 
 		paddingLen int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opReflectionPad3dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opReflectionPad3dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opReflectionPad3dBackwardGradInput, "grad_output")
+	blk.self = self.word(opReflectionPad3dBackwardGradInput, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.gradInput = gradInput.handle(opReflectionPad3dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opReflectionPad3dBackwardGradInput, "grad_input")
 	call(opReflectionPad3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2322,9 +2322,9 @@ func ReflectionPad3dOut(self Tensor, padding []int64, out Tensor) Tensor {
 		paddingLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opReflectionPad3dOut, "self")
+	blk.self = self.word(opReflectionPad3dOut, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opReflectionPad3dOut, "out")
+	blk.out = out.word(opReflectionPad3dOut, "out")
 	call(opReflectionPad3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2342,7 +2342,7 @@ func ReLU(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opReLU, "self")
+	blk.self = self.word(opReLU, "self")
 	call(opReLU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2364,7 +2364,7 @@ func ReLU6(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opReLU6, "self")
+	blk.self = self.word(opReLU6, "self")
 	call(opReLU6, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2382,7 +2382,7 @@ func ReLU6_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opReLU6_, "self")
+	blk.self = self.word(opReLU6_, "self")
 	call(opReLU6_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2400,7 +2400,7 @@ func ReLU_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opReLU_, "self")
+	blk.self = self.word(opReLU_, "self")
 	call(opReLU_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2424,8 +2424,8 @@ func ReLUOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opReLUOut, "self")
-	blk.out = out.handle(opReLUOut, "out")
+	blk.self = self.word(opReLUOut, "self")
+	blk.out = out.word(opReLUOut, "out")
 	call(opReLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2444,8 +2444,8 @@ func Remainder(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRemainder, "self")
-	blk.other = other.handle(opRemainder, "other")
+	blk.self = self.word(opRemainder, "self")
+	blk.other = other.word(opRemainder, "other")
 	call(opRemainder, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2471,8 +2471,8 @@ func Remainder_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opRemainder_, "self")
-	blk.other = other.handle(opRemainder_, "other")
+	blk.self = self.word(opRemainder_, "self")
+	blk.other = other.word(opRemainder_, "other")
 	call(opRemainder_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2499,9 +2499,9 @@ func RemainderOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRemainderOut, "self")
-	blk.other = other.handle(opRemainderOut, "other")
-	blk.out = out.handle(opRemainderOut, "out")
+	blk.self = self.word(opRemainderOut, "self")
+	blk.other = other.word(opRemainderOut, "other")
+	blk.out = out.word(opRemainderOut, "out")
 	call(opRemainderOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2522,7 +2522,7 @@ func RemainderScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opRemainderScalar, "self")
+	blk.self = self.word(opRemainderScalar, "self")
 	blk.other = makeScalar(other, opRemainderScalar, "other")
 	call(opRemainderScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2548,7 +2548,7 @@ func RemainderScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opRemainderScalar_, "self")
+	blk.self = self.word(opRemainderScalar_, "self")
 	blk.other = makeScalar(other, opRemainderScalar_, "other")
 	call(opRemainderScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2575,9 +2575,9 @@ func RemainderScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRemainderScalarOut, "self")
+	blk.self = self.word(opRemainderScalarOut, "self")
 	blk.other = makeScalar(other, opRemainderScalarOut, "other")
-	blk.out = out.handle(opRemainderScalarOut, "out")
+	blk.out = out.word(opRemainderScalarOut, "out")
 	call(opRemainderScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2598,7 +2598,7 @@ func RemainderScalarTensor(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opRemainderScalarTensor, "self")
-	blk.other = other.handle(opRemainderScalarTensor, "other")
+	blk.other = other.word(opRemainderScalarTensor, "other")
 	call(opRemainderScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2620,8 +2620,8 @@ func RemainderScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opRemainderScalarTensorOut, "self")
-	blk.other = other.handle(opRemainderScalarTensorOut, "other")
-	blk.out = out.handle(opRemainderScalarTensorOut, "out")
+	blk.other = other.word(opRemainderScalarTensorOut, "other")
+	blk.out = out.word(opRemainderScalarTensorOut, "out")
 	call(opRemainderScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -2642,7 +2642,7 @@ func Renorm(self Tensor, p Scalar, dim int64, maxnorm Scalar) Tensor {
 		maxnorm cScalar
 		r0      outTensor
 	}
-	blk.self = self.handle(opRenorm, "self")
+	blk.self = self.word(opRenorm, "self")
 	blk.p = makeScalar(p, opRenorm, "p")
 	blk.dim = dim
 	blk.maxnorm = makeScalar(maxnorm, opRenorm, "maxnorm")
@@ -2672,7 +2672,7 @@ func Renorm_(self Tensor, p Scalar, dim int64, maxnorm Scalar) Tensor {
 		dim     int64
 		maxnorm cScalar
 	}
-	blk.self = self.handle(opRenorm_, "self")
+	blk.self = self.word(opRenorm_, "self")
 	blk.p = makeScalar(p, opRenorm_, "p")
 	blk.dim = dim
 	blk.maxnorm = makeScalar(maxnorm, opRenorm_, "maxnorm")
@@ -2703,11 +2703,11 @@ func RenormOut(self Tensor, p Scalar, dim int64, maxnorm Scalar, out Tensor) Ten
 		maxnorm cScalar
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opRenormOut, "self")
+	blk.self = self.word(opRenormOut, "self")
 	blk.p = makeScalar(p, opRenormOut, "p")
 	blk.dim = dim
 	blk.maxnorm = makeScalar(maxnorm, opRenormOut, "maxnorm")
-	blk.out = out.handle(opRenormOut, "out")
+	blk.out = out.word(opRenormOut, "out")
 	call(opRenormOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2728,7 +2728,7 @@ func Repeat(self Tensor, repeats []int64) Tensor {
 		repeatsLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opRepeat, "self")
+	blk.self = self.word(opRepeat, "self")
 	blk.repeats, blk.repeatsLen = unsafe.Pointer(unsafe.SliceData(repeats)), int64(len(repeats))
 	call(opRepeat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2765,7 +2765,7 @@ func RepeatInterleave(self Tensor, repeats int64, opts ...RepeatInterleaveOption
 	if given(len(opts), opRepeatInterleave) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRepeatInterleave, "self")
+	blk.self = self.word(opRepeatInterleave, "self")
 	blk.repeats = repeats
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.outputSize = unsafe.Pointer(opt.OutputSize)
@@ -2801,7 +2801,7 @@ func RepeatInterleaveIndices(repeats Tensor, opts ...RepeatInterleaveIndicesOpti
 	if given(len(opts), opRepeatInterleaveIndices) {
 		opt = opts[0]
 	}
-	blk.repeats = repeats.handle(opRepeatInterleaveIndices, "repeats")
+	blk.repeats = repeats.word(opRepeatInterleaveIndices, "repeats")
 	blk.outputSize = unsafe.Pointer(opt.OutputSize)
 	call(opRepeatInterleaveIndices, unsafe.Pointer(&blk))
 	runtime.KeepAlive(repeats.T)
@@ -2827,9 +2827,9 @@ func RepeatInterleaveIndicesOut(repeats, out Tensor, opts ...RepeatInterleaveInd
 	if given(len(opts), opRepeatInterleaveIndicesOut) {
 		opt = opts[0]
 	}
-	blk.repeats = repeats.handle(opRepeatInterleaveIndicesOut, "repeats")
+	blk.repeats = repeats.word(opRepeatInterleaveIndicesOut, "repeats")
 	blk.outputSize = unsafe.Pointer(opt.OutputSize)
-	blk.out = out.handle(opRepeatInterleaveIndicesOut, "out")
+	blk.out = out.word(opRepeatInterleaveIndicesOut, "out")
 	call(opRepeatInterleaveIndicesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(repeats.T)
 	runtime.KeepAlive(out.T)
@@ -2861,8 +2861,8 @@ func RepeatInterleaveTensor(self, repeats Tensor, opts ...RepeatInterleaveTensor
 	if given(len(opts), opRepeatInterleaveTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRepeatInterleaveTensor, "self")
-	blk.repeats = repeats.handle(opRepeatInterleaveTensor, "repeats")
+	blk.self = self.word(opRepeatInterleaveTensor, "self")
+	blk.repeats = repeats.word(opRepeatInterleaveTensor, "repeats")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	blk.outputSize = unsafe.Pointer(opt.OutputSize)
 	call(opRepeatInterleaveTensor, unsafe.Pointer(&blk))
@@ -2892,9 +2892,9 @@ func RepeatOut(self Tensor, repeats []int64, out Tensor) Tensor {
 		repeatsLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opRepeatOut, "self")
+	blk.self = self.word(opRepeatOut, "self")
 	blk.repeats, blk.repeatsLen = unsafe.Pointer(unsafe.SliceData(repeats)), int64(len(repeats))
-	blk.out = out.handle(opRepeatOut, "out")
+	blk.out = out.word(opRepeatOut, "out")
 	call(opRepeatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2913,7 +2913,7 @@ func ReplicationPad1d(self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opReplicationPad1d, "self")
+	blk.self = self.word(opReplicationPad1d, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReplicationPad1d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2932,8 +2932,8 @@ func ReplicationPad1dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opReplicationPad1dBackward, "grad_output")
-	blk.self = self.handle(opReplicationPad1dBackward, "self")
+	blk.gradOutput = gradOutput.word(opReplicationPad1dBackward, "grad_output")
+	blk.self = self.word(opReplicationPad1dBackward, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReplicationPad1dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -2956,10 +2956,10 @@ func ReplicationPad1dBackwardGradInput(gradOutput, self Tensor, padding []int64,
 		paddingLen int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opReplicationPad1dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opReplicationPad1dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opReplicationPad1dBackwardGradInput, "grad_output")
+	blk.self = self.word(opReplicationPad1dBackwardGradInput, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.gradInput = gradInput.handle(opReplicationPad1dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opReplicationPad1dBackwardGradInput, "grad_input")
 	call(opReplicationPad1dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -2981,9 +2981,9 @@ func ReplicationPad1dOut(self Tensor, padding []int64, out Tensor) Tensor {
 		paddingLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opReplicationPad1dOut, "self")
+	blk.self = self.word(opReplicationPad1dOut, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opReplicationPad1dOut, "out")
+	blk.out = out.word(opReplicationPad1dOut, "out")
 	call(opReplicationPad1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3002,7 +3002,7 @@ func ReplicationPad2d(self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opReplicationPad2d, "self")
+	blk.self = self.word(opReplicationPad2d, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReplicationPad2d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3021,8 +3021,8 @@ func ReplicationPad2dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opReplicationPad2dBackward, "grad_output")
-	blk.self = self.handle(opReplicationPad2dBackward, "self")
+	blk.gradOutput = gradOutput.word(opReplicationPad2dBackward, "grad_output")
+	blk.self = self.word(opReplicationPad2dBackward, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReplicationPad2dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -3045,10 +3045,10 @@ func ReplicationPad2dBackwardGradInput(gradOutput, self Tensor, padding []int64,
 		paddingLen int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opReplicationPad2dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opReplicationPad2dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opReplicationPad2dBackwardGradInput, "grad_output")
+	blk.self = self.word(opReplicationPad2dBackwardGradInput, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.gradInput = gradInput.handle(opReplicationPad2dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opReplicationPad2dBackwardGradInput, "grad_input")
 	call(opReplicationPad2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3070,9 +3070,9 @@ func ReplicationPad2dOut(self Tensor, padding []int64, out Tensor) Tensor {
 		paddingLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opReplicationPad2dOut, "self")
+	blk.self = self.word(opReplicationPad2dOut, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opReplicationPad2dOut, "out")
+	blk.out = out.word(opReplicationPad2dOut, "out")
 	call(opReplicationPad2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3091,7 +3091,7 @@ func ReplicationPad3d(self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.self = self.handle(opReplicationPad3d, "self")
+	blk.self = self.word(opReplicationPad3d, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReplicationPad3d, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3110,8 +3110,8 @@ func ReplicationPad3dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 		paddingLen int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opReplicationPad3dBackward, "grad_output")
-	blk.self = self.handle(opReplicationPad3dBackward, "self")
+	blk.gradOutput = gradOutput.word(opReplicationPad3dBackward, "grad_output")
+	blk.self = self.word(opReplicationPad3dBackward, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opReplicationPad3dBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -3134,10 +3134,10 @@ func ReplicationPad3dBackwardGradInput(gradOutput, self Tensor, padding []int64,
 		paddingLen int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opReplicationPad3dBackwardGradInput, "grad_output")
-	blk.self = self.handle(opReplicationPad3dBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opReplicationPad3dBackwardGradInput, "grad_output")
+	blk.self = self.word(opReplicationPad3dBackwardGradInput, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.gradInput = gradInput.handle(opReplicationPad3dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opReplicationPad3dBackwardGradInput, "grad_input")
 	call(opReplicationPad3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3159,9 +3159,9 @@ func ReplicationPad3dOut(self Tensor, padding []int64, out Tensor) Tensor {
 		paddingLen int64
 		out        unsafe.Pointer
 	}
-	blk.self = self.handle(opReplicationPad3dOut, "self")
+	blk.self = self.word(opReplicationPad3dOut, "self")
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.out = out.handle(opReplicationPad3dOut, "out")
+	blk.out = out.word(opReplicationPad3dOut, "out")
 	call(opReplicationPad3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3191,7 +3191,7 @@ func RequiresGradOf_(self Tensor, opts ...RequiresGradOf_Options) Tensor {
 	if given(len(opts), opRequiresGradOf_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRequiresGradOf_, "self")
+	blk.self = self.word(opRequiresGradOf_, "self")
 	blk.requiresGrad = boolInt(orDefault(opt.RequiresGrad, true))
 	call(opRequiresGradOf_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3219,7 +3219,7 @@ func Reshape(self Tensor, shape []int64) Tensor {
 		shapeLen int64
 		r0       outTensor
 	}
-	blk.self = self.handle(opReshape, "self")
+	blk.self = self.word(opReshape, "self")
 	blk.shape, blk.shapeLen = unsafe.Pointer(unsafe.SliceData(shape)), int64(len(shape))
 	call(opReshape, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3246,8 +3246,8 @@ func ReshapeAs(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opReshapeAs, "self")
-	blk.other = other.handle(opReshapeAs, "other")
+	blk.self = self.word(opReshapeAs, "self")
+	blk.other = other.word(opReshapeAs, "other")
 	call(opReshapeAs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -3281,7 +3281,7 @@ func Resize(self Tensor, size []int64, opts ...ResizeOptions) Tensor {
 	if given(len(opts), opResize) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opResize, "self")
+	blk.self = self.word(opResize, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opResize, unsafe.Pointer(&blk))
@@ -3309,7 +3309,7 @@ func Resize_(self Tensor, size []int64, opts ...ResizeOptions) Tensor {
 	if given(len(opts), opResize_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opResize_, "self")
+	blk.self = self.word(opResize_, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opResize_, unsafe.Pointer(&blk))
@@ -3343,8 +3343,8 @@ func ResizeAs(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 	if given(len(opts), opResizeAs) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opResizeAs, "self")
-	blk.theTemplate = theTemplate.handle(opResizeAs, "the_template")
+	blk.self = self.word(opResizeAs, "self")
+	blk.theTemplate = theTemplate.word(opResizeAs, "the_template")
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opResizeAs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3371,8 +3371,8 @@ func ResizeAs_(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 	if given(len(opts), opResizeAs_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opResizeAs_, "self")
-	blk.theTemplate = theTemplate.handle(opResizeAs_, "the_template")
+	blk.self = self.word(opResizeAs_, "self")
+	blk.theTemplate = theTemplate.word(opResizeAs_, "the_template")
 	blk.memoryFormat = int64(opt.MemoryFormat)
 	call(opResizeAs_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3403,10 +3403,10 @@ func ResizeAsOut(self, theTemplate, out Tensor, opts ...ResizeAsOptions) Tensor 
 	if given(len(opts), opResizeAsOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opResizeAsOut, "self")
-	blk.theTemplate = theTemplate.handle(opResizeAsOut, "the_template")
+	blk.self = self.word(opResizeAsOut, "self")
+	blk.theTemplate = theTemplate.word(opResizeAsOut, "the_template")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opResizeAsOut, "out")
+	blk.out = out.word(opResizeAsOut, "out")
 	call(opResizeAsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(theTemplate.T)
@@ -3425,8 +3425,8 @@ func ResizeAsSparse(self, theTemplate Tensor) Tensor {
 		theTemplate unsafe.Pointer
 		r0          outTensor
 	}
-	blk.self = self.handle(opResizeAsSparse, "self")
-	blk.theTemplate = theTemplate.handle(opResizeAsSparse, "the_template")
+	blk.self = self.word(opResizeAsSparse, "self")
+	blk.theTemplate = theTemplate.word(opResizeAsSparse, "the_template")
 	call(opResizeAsSparse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(theTemplate.T)
@@ -3445,8 +3445,8 @@ func ResizeAsSparse_(self, theTemplate Tensor) Tensor {
 		self        unsafe.Pointer
 		theTemplate unsafe.Pointer
 	}
-	blk.self = self.handle(opResizeAsSparse_, "self")
-	blk.theTemplate = theTemplate.handle(opResizeAsSparse_, "the_template")
+	blk.self = self.word(opResizeAsSparse_, "self")
+	blk.theTemplate = theTemplate.word(opResizeAsSparse_, "the_template")
 	call(opResizeAsSparse_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(theTemplate.T)
@@ -3471,9 +3471,9 @@ func ResizeAsSparseOut(self, theTemplate, out Tensor) Tensor {
 		theTemplate unsafe.Pointer
 		out         unsafe.Pointer
 	}
-	blk.self = self.handle(opResizeAsSparseOut, "self")
-	blk.theTemplate = theTemplate.handle(opResizeAsSparseOut, "the_template")
-	blk.out = out.handle(opResizeAsSparseOut, "out")
+	blk.self = self.word(opResizeAsSparseOut, "self")
+	blk.theTemplate = theTemplate.word(opResizeAsSparseOut, "the_template")
+	blk.out = out.word(opResizeAsSparseOut, "out")
 	call(opResizeAsSparseOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(theTemplate.T)
@@ -3500,10 +3500,10 @@ func ResizeOut(self Tensor, size []int64, out Tensor, opts ...ResizeOptions) Ten
 	if given(len(opts), opResizeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opResizeOut, "self")
+	blk.self = self.word(opResizeOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opResizeOut, "out")
+	blk.out = out.word(opResizeOut, "out")
 	call(opResizeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3523,7 +3523,7 @@ func ResolveConj(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opResolveConj, "self")
+	blk.self = self.word(opResolveConj, "self")
 	call(opResolveConj, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3547,7 +3547,7 @@ func ResolveNeg(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opResolveNeg, "self")
+	blk.self = self.word(opResolveNeg, "self")
 	call(opResolveNeg, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3570,8 +3570,8 @@ func ResultType(tensor, other Tensor) DType {
 		other  unsafe.Pointer
 		r0     int64
 	}
-	blk.tensor = tensor.handle(opResultType, "tensor")
-	blk.other = other.handle(opResultType, "other")
+	blk.tensor = tensor.word(opResultType, "tensor")
+	blk.other = other.word(opResultType, "other")
 	call(opResultType, unsafe.Pointer(&blk))
 	runtime.KeepAlive(tensor.T)
 	runtime.KeepAlive(other.T)
@@ -3590,7 +3590,7 @@ func ResultTypeScalar(tensor Tensor, other Scalar) DType {
 		other  cScalar
 		r0     int64
 	}
-	blk.tensor = tensor.handle(opResultTypeScalar, "tensor")
+	blk.tensor = tensor.word(opResultTypeScalar, "tensor")
 	blk.other = makeScalar(other, opResultTypeScalar, "other")
 	call(opResultTypeScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(tensor.T)
@@ -3628,7 +3628,7 @@ func ResultTypeScalarTensor(scalar Scalar, tensor Tensor) DType {
 		r0     int64
 	}
 	blk.scalar = makeScalar(scalar, opResultTypeScalarTensor, "scalar")
-	blk.tensor = tensor.handle(opResultTypeScalarTensor, "tensor")
+	blk.tensor = tensor.word(opResultTypeScalarTensor, "tensor")
 	call(opResultTypeScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(tensor.T)
 	return DType(blk.r0)
@@ -3645,7 +3645,7 @@ func RetainGradOf(self Tensor) {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opRetainGradOf, "self")
+	blk.self = self.word(opRetainGradOf, "self")
 	call(opRetainGradOf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 }
@@ -3666,7 +3666,7 @@ func RetainsGrad(self Tensor) bool {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opRetainsGrad, "self")
+	blk.self = self.word(opRetainsGrad, "self")
 	call(opRetainsGrad, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0 != 0
@@ -3703,9 +3703,9 @@ func RMSNorm(input Tensor, normalizedShape []int64, opts ...RMSNormOptions) Tens
 	if given(len(opts), opRMSNorm) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opRMSNorm, "input")
+	blk.input = input.word(opRMSNorm, "input")
 	blk.normalizedShape, blk.normalizedShapeLen = unsafe.Pointer(unsafe.SliceData(normalizedShape)), int64(len(normalizedShape))
-	blk.weight = opt.Weight.optHandle(opRMSNorm, "weight")
+	blk.weight = unsafe.Pointer(opt.Weight.T)
 	blk.eps = unsafe.Pointer(opt.Eps)
 	call(opRMSNorm, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
@@ -3733,9 +3733,9 @@ func RNNReLU(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64,
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.input = input.handle(opRNNReLU, "input")
-	blk.hx = hx.handle(opRNNReLU, "hx")
-	blk.params, blk.paramsLen = handles(params, opRNNReLU, "params")
+	blk.input = input.word(opRNNReLU, "input")
+	blk.hx = hx.word(opRNNReLU, "hx")
+	blk.params, blk.paramsLen = words(params, opRNNReLU, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -3774,12 +3774,12 @@ func RNNReLUCell(input, hx, wIh, wHh Tensor, opts ...RNNReLUCellOptions) Tensor 
 	if given(len(opts), opRNNReLUCell) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opRNNReLUCell, "input")
-	blk.hx = hx.handle(opRNNReLUCell, "hx")
-	blk.wIh = wIh.handle(opRNNReLUCell, "w_ih")
-	blk.wHh = wHh.handle(opRNNReLUCell, "w_hh")
-	blk.bIh = opt.BIh.optHandle(opRNNReLUCell, "b_ih")
-	blk.bHh = opt.BHh.optHandle(opRNNReLUCell, "b_hh")
+	blk.input = input.word(opRNNReLUCell, "input")
+	blk.hx = hx.word(opRNNReLUCell, "hx")
+	blk.wIh = wIh.word(opRNNReLUCell, "w_ih")
+	blk.wHh = wHh.word(opRNNReLUCell, "w_hh")
+	blk.bIh = unsafe.Pointer(opt.BIh.T)
+	blk.bHh = unsafe.Pointer(opt.BHh.T)
 	call(opRNNReLUCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
@@ -3810,10 +3810,10 @@ func RNNReLUData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, n
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.data = data.handle(opRNNReLUData, "data")
-	blk.batchSizes = batchSizes.handle(opRNNReLUData, "batch_sizes")
-	blk.hx = hx.handle(opRNNReLUData, "hx")
-	blk.params, blk.paramsLen = handles(params, opRNNReLUData, "params")
+	blk.data = data.word(opRNNReLUData, "data")
+	blk.batchSizes = batchSizes.word(opRNNReLUData, "batch_sizes")
+	blk.hx = hx.word(opRNNReLUData, "hx")
+	blk.params, blk.paramsLen = words(params, opRNNReLUData, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -3847,9 +3847,9 @@ func RNNTanh(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64,
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.input = input.handle(opRNNTanh, "input")
-	blk.hx = hx.handle(opRNNTanh, "hx")
-	blk.params, blk.paramsLen = handles(params, opRNNTanh, "params")
+	blk.input = input.word(opRNNTanh, "input")
+	blk.hx = hx.word(opRNNTanh, "hx")
+	blk.params, blk.paramsLen = words(params, opRNNTanh, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -3888,12 +3888,12 @@ func RNNTanhCell(input, hx, wIh, wHh Tensor, opts ...RNNTanhCellOptions) Tensor 
 	if given(len(opts), opRNNTanhCell) {
 		opt = opts[0]
 	}
-	blk.input = input.handle(opRNNTanhCell, "input")
-	blk.hx = hx.handle(opRNNTanhCell, "hx")
-	blk.wIh = wIh.handle(opRNNTanhCell, "w_ih")
-	blk.wHh = wHh.handle(opRNNTanhCell, "w_hh")
-	blk.bIh = opt.BIh.optHandle(opRNNTanhCell, "b_ih")
-	blk.bHh = opt.BHh.optHandle(opRNNTanhCell, "b_hh")
+	blk.input = input.word(opRNNTanhCell, "input")
+	blk.hx = hx.word(opRNNTanhCell, "hx")
+	blk.wIh = wIh.word(opRNNTanhCell, "w_ih")
+	blk.wHh = wHh.word(opRNNTanhCell, "w_hh")
+	blk.bIh = unsafe.Pointer(opt.BIh.T)
+	blk.bHh = unsafe.Pointer(opt.BHh.T)
 	call(opRNNTanhCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
@@ -3924,10 +3924,10 @@ func RNNTanhData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, n
 		r0            outTensor
 		r1            outTensor
 	}
-	blk.data = data.handle(opRNNTanhData, "data")
-	blk.batchSizes = batchSizes.handle(opRNNTanhData, "batch_sizes")
-	blk.hx = hx.handle(opRNNTanhData, "hx")
-	blk.params, blk.paramsLen = handles(params, opRNNTanhData, "params")
+	blk.data = data.word(opRNNTanhData, "data")
+	blk.batchSizes = batchSizes.word(opRNNTanhData, "batch_sizes")
+	blk.hx = hx.word(opRNNTanhData, "hx")
+	blk.params, blk.paramsLen = words(params, opRNNTanhData, "params")
 	blk.hasBiases = boolInt(hasBiases)
 	blk.numLayers = numLayers
 	blk.dropout = dropout
@@ -3966,7 +3966,7 @@ func Roll(self Tensor, shifts []int64, opts ...RollOptions) Tensor {
 	if given(len(opts), opRoll) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRoll, "self")
+	blk.self = self.word(opRoll, "self")
 	blk.shifts, blk.shiftsLen = unsafe.Pointer(unsafe.SliceData(shifts)), int64(len(shifts))
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(opt.Dims)), int64(len(opt.Dims))
 	call(opRoll, unsafe.Pointer(&blk))
@@ -4001,10 +4001,10 @@ func RollOut(self Tensor, shifts []int64, out Tensor, opts ...RollOptions) Tenso
 	if given(len(opts), opRollOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRollOut, "self")
+	blk.self = self.word(opRollOut, "self")
 	blk.shifts, blk.shiftsLen = unsafe.Pointer(unsafe.SliceData(shifts)), int64(len(shifts))
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(opt.Dims)), int64(len(opt.Dims))
-	blk.out = out.handle(opRollOut, "out")
+	blk.out = out.word(opRollOut, "out")
 	call(opRollOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4036,7 +4036,7 @@ func Rot90(self Tensor, opts ...Rot90Options) Tensor {
 	if given(len(opts), opRot90) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRot90, "self")
+	blk.self = self.word(opRot90, "self")
 	blk.k = orDefault(opt.K, 1)
 	if opt.Dims == nil {
 		opt.Dims = []int64{0, 1}
@@ -4073,13 +4073,13 @@ func Rot90Out(self, out Tensor, opts ...Rot90Options) Tensor {
 	if given(len(opts), opRot90Out) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRot90Out, "self")
+	blk.self = self.word(opRot90Out, "self")
 	blk.k = orDefault(opt.K, 1)
 	if opt.Dims == nil {
 		opt.Dims = []int64{0, 1}
 	}
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(opt.Dims)), int64(len(opt.Dims))
-	blk.out = out.handle(opRot90Out, "out")
+	blk.out = out.word(opRot90Out, "out")
 	call(opRot90Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4098,7 +4098,7 @@ func Round(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRound, "self")
+	blk.self = self.word(opRound, "self")
 	call(opRound, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4122,7 +4122,7 @@ func Round_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opRound_, "self")
+	blk.self = self.word(opRound_, "self")
 	call(opRound_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4146,7 +4146,7 @@ func RoundDecimals(self Tensor, decimals int64) Tensor {
 		decimals int64
 		r0       outTensor
 	}
-	blk.self = self.handle(opRoundDecimals, "self")
+	blk.self = self.word(opRoundDecimals, "self")
 	blk.decimals = decimals
 	call(opRoundDecimals, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4172,7 +4172,7 @@ func RoundDecimals_(self Tensor, decimals int64) Tensor {
 		self     unsafe.Pointer
 		decimals int64
 	}
-	blk.self = self.handle(opRoundDecimals_, "self")
+	blk.self = self.word(opRoundDecimals_, "self")
 	blk.decimals = decimals
 	call(opRoundDecimals_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4199,9 +4199,9 @@ func RoundDecimalsOut(self Tensor, decimals int64, out Tensor) Tensor {
 		decimals int64
 		out      unsafe.Pointer
 	}
-	blk.self = self.handle(opRoundDecimalsOut, "self")
+	blk.self = self.word(opRoundDecimalsOut, "self")
 	blk.decimals = decimals
-	blk.out = out.handle(opRoundDecimalsOut, "out")
+	blk.out = out.word(opRoundDecimalsOut, "out")
 	call(opRoundDecimalsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4222,8 +4222,8 @@ func RoundOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRoundOut, "self")
-	blk.out = out.handle(opRoundOut, "out")
+	blk.self = self.word(opRoundOut, "self")
+	blk.out = out.word(opRoundOut, "out")
 	call(opRoundOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4241,7 +4241,7 @@ func RowIndices(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRowIndices, "self")
+	blk.self = self.word(opRowIndices, "self")
 	call(opRowIndices, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4261,7 +4261,7 @@ func RowIndicesCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRowIndicesCopy, "self")
+	blk.self = self.word(opRowIndicesCopy, "self")
 	call(opRowIndicesCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4278,8 +4278,8 @@ func RowIndicesCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRowIndicesCopyOut, "self")
-	blk.out = out.handle(opRowIndicesCopyOut, "out")
+	blk.self = self.word(opRowIndicesCopyOut, "self")
+	blk.out = out.word(opRowIndicesCopyOut, "out")
 	call(opRowIndicesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4298,7 +4298,7 @@ func RowStack(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opRowStack, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opRowStack, "tensors")
 	call(opRowStack, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -4318,8 +4318,8 @@ func RowStackOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opRowStackOut, "tensors")
-	blk.out = out.handle(opRowStackOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opRowStackOut, "tensors")
+	blk.out = out.word(opRowStackOut, "out")
 	call(opRowStackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -4354,7 +4354,7 @@ func RReLU(self Tensor, opts ...RReLUOptions) Tensor {
 	if given(len(opts), opRReLU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRReLU, "self")
+	blk.self = self.word(opRReLU, "self")
 	if opt.Lower == nil {
 		opt.Lower = 0.125
 	}
@@ -4392,7 +4392,7 @@ func RReLU_(self Tensor, opts ...RReLUOptions) Tensor {
 	if given(len(opts), opRReLU_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRReLU_, "self")
+	blk.self = self.word(opRReLU_, "self")
 	if opt.Lower == nil {
 		opt.Lower = 0.125
 	}
@@ -4436,8 +4436,8 @@ func RReLUWithNoise(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 	if given(len(opts), opRReLUWithNoise) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRReLUWithNoise, "self")
-	blk.noise = noise.handle(opRReLUWithNoise, "noise")
+	blk.self = self.word(opRReLUWithNoise, "self")
+	blk.noise = noise.word(opRReLUWithNoise, "noise")
 	if opt.Lower == nil {
 		opt.Lower = 0.125
 	}
@@ -4475,8 +4475,8 @@ func RReLUWithNoise_(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 	if given(len(opts), opRReLUWithNoise_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRReLUWithNoise_, "self")
-	blk.noise = noise.handle(opRReLUWithNoise_, "noise")
+	blk.self = self.word(opRReLUWithNoise_, "self")
+	blk.noise = noise.word(opRReLUWithNoise_, "noise")
 	if opt.Lower == nil {
 		opt.Lower = 0.125
 	}
@@ -4510,9 +4510,9 @@ func RReLUWithNoiseBackward(gradOutput, self, noise Tensor, lower, upper Scalar,
 		selfIsResult int64
 		r0           outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opRReLUWithNoiseBackward, "grad_output")
-	blk.self = self.handle(opRReLUWithNoiseBackward, "self")
-	blk.noise = noise.handle(opRReLUWithNoiseBackward, "noise")
+	blk.gradOutput = gradOutput.word(opRReLUWithNoiseBackward, "grad_output")
+	blk.self = self.word(opRReLUWithNoiseBackward, "self")
+	blk.noise = noise.word(opRReLUWithNoiseBackward, "noise")
 	blk.lower = makeScalar(lower, opRReLUWithNoiseBackward, "lower")
 	blk.upper = makeScalar(upper, opRReLUWithNoiseBackward, "upper")
 	blk.training = boolInt(training)
@@ -4542,14 +4542,14 @@ func RReLUWithNoiseBackwardOut(gradOutput, self, noise Tensor, lower, upper Scal
 		selfIsResult int64
 		out          unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opRReLUWithNoiseBackwardOut, "grad_output")
-	blk.self = self.handle(opRReLUWithNoiseBackwardOut, "self")
-	blk.noise = noise.handle(opRReLUWithNoiseBackwardOut, "noise")
+	blk.gradOutput = gradOutput.word(opRReLUWithNoiseBackwardOut, "grad_output")
+	blk.self = self.word(opRReLUWithNoiseBackwardOut, "self")
+	blk.noise = noise.word(opRReLUWithNoiseBackwardOut, "noise")
 	blk.lower = makeScalar(lower, opRReLUWithNoiseBackwardOut, "lower")
 	blk.upper = makeScalar(upper, opRReLUWithNoiseBackwardOut, "upper")
 	blk.training = boolInt(training)
 	blk.selfIsResult = boolInt(selfIsResult)
-	blk.out = out.handle(opRReLUWithNoiseBackwardOut, "out")
+	blk.out = out.word(opRReLUWithNoiseBackwardOut, "out")
 	call(opRReLUWithNoiseBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -4586,8 +4586,8 @@ func RReLUWithNoiseFunctional(self, noise Tensor, opts ...RReLUWithNoiseFunction
 	if given(len(opts), opRReLUWithNoiseFunctional) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRReLUWithNoiseFunctional, "self")
-	blk.noise = noise.handle(opRReLUWithNoiseFunctional, "noise")
+	blk.self = self.word(opRReLUWithNoiseFunctional, "self")
+	blk.noise = noise.word(opRReLUWithNoiseFunctional, "noise")
 	if opt.Lower == nil {
 		opt.Lower = 0.125
 	}
@@ -4626,8 +4626,8 @@ func RReLUWithNoiseOut(self, noise, out Tensor, opts ...RReLUWithNoiseOptions) T
 	if given(len(opts), opRReLUWithNoiseOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRReLUWithNoiseOut, "self")
-	blk.noise = noise.handle(opRReLUWithNoiseOut, "noise")
+	blk.self = self.word(opRReLUWithNoiseOut, "self")
+	blk.noise = noise.word(opRReLUWithNoiseOut, "noise")
 	if opt.Lower == nil {
 		opt.Lower = 0.125
 	}
@@ -4638,7 +4638,7 @@ func RReLUWithNoiseOut(self, noise, out Tensor, opts ...RReLUWithNoiseOptions) T
 	blk.upper = makeScalar(opt.Upper, opRReLUWithNoiseOut, "upper")
 	blk.training = boolInt(opt.Training)
 	blk.generator = opt.Generator.handle(opRReLUWithNoiseOut, "generator")
-	blk.out = out.handle(opRReLUWithNoiseOut, "out")
+	blk.out = out.word(opRReLUWithNoiseOut, "out")
 	call(opRReLUWithNoiseOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(noise.T)
@@ -4657,8 +4657,8 @@ func RShift(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRShift, "self")
-	blk.other = other.handle(opRShift, "other")
+	blk.self = self.word(opRShift, "self")
+	blk.other = other.word(opRShift, "other")
 	call(opRShift, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4681,8 +4681,8 @@ func RShift_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opRShift_, "self")
-	blk.other = other.handle(opRShift_, "other")
+	blk.self = self.word(opRShift_, "self")
+	blk.other = other.word(opRShift_, "other")
 	call(opRShift_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4706,9 +4706,9 @@ func RShiftOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRShiftOut, "self")
-	blk.other = other.handle(opRShiftOut, "other")
-	blk.out = out.handle(opRShiftOut, "out")
+	blk.self = self.word(opRShiftOut, "self")
+	blk.other = other.word(opRShiftOut, "other")
+	blk.out = out.word(opRShiftOut, "out")
 	call(opRShiftOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4726,7 +4726,7 @@ func RShiftScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opRShiftScalar, "self")
+	blk.self = self.word(opRShiftScalar, "self")
 	blk.other = makeScalar(other, opRShiftScalar, "other")
 	call(opRShiftScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4749,7 +4749,7 @@ func RShiftScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opRShiftScalar_, "self")
+	blk.self = self.word(opRShiftScalar_, "self")
 	blk.other = makeScalar(other, opRShiftScalar_, "other")
 	call(opRShiftScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -4773,9 +4773,9 @@ func RShiftScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRShiftScalarOut, "self")
+	blk.self = self.word(opRShiftScalarOut, "self")
 	blk.other = makeScalar(other, opRShiftScalarOut, "other")
-	blk.out = out.handle(opRShiftScalarOut, "out")
+	blk.out = out.word(opRShiftScalarOut, "out")
 	call(opRShiftScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4793,7 +4793,7 @@ func Rsqrt(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opRsqrt, "self")
+	blk.self = self.word(opRsqrt, "self")
 	call(opRsqrt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4816,7 +4816,7 @@ func Rsqrt_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opRsqrt_, "self")
+	blk.self = self.word(opRsqrt_, "self")
 	call(opRsqrt_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -4840,8 +4840,8 @@ func RsqrtOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opRsqrtOut, "self")
-	blk.out = out.handle(opRsqrtOut, "out")
+	blk.self = self.word(opRsqrtOut, "self")
+	blk.out = out.word(opRsqrtOut, "out")
 	call(opRsqrtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4868,8 +4868,8 @@ func Rsub(self, other Tensor, opts ...RsubOptions) Tensor {
 	if given(len(opts), opRsub) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRsub, "self")
-	blk.other = other.handle(opRsub, "other")
+	blk.self = self.word(opRsub, "self")
+	blk.other = other.word(opRsub, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -4897,13 +4897,13 @@ func RsubOut(self, other, out Tensor, opts ...RsubOptions) Tensor {
 	if given(len(opts), opRsubOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRsubOut, "self")
-	blk.other = other.handle(opRsubOut, "other")
+	blk.self = self.word(opRsubOut, "self")
+	blk.other = other.word(opRsubOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opRsubOut, "alpha")
-	blk.out = out.handle(opRsubOut, "out")
+	blk.out = out.word(opRsubOut, "out")
 	call(opRsubOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -4931,7 +4931,7 @@ func RsubScalar(self Tensor, other Scalar, opts ...RsubScalarOptions) Tensor {
 	if given(len(opts), opRsubScalar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRsubScalar, "self")
+	blk.self = self.word(opRsubScalar, "self")
 	blk.other = makeScalar(other, opRsubScalar, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -4959,13 +4959,13 @@ func RsubScalarOut(self Tensor, other Scalar, out Tensor, opts ...RsubScalarOpti
 	if given(len(opts), opRsubScalarOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opRsubScalarOut, "self")
+	blk.self = self.word(opRsubScalarOut, "self")
 	blk.other = makeScalar(other, opRsubScalarOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opRsubScalarOut, "alpha")
-	blk.out = out.handle(opRsubScalarOut, "out")
+	blk.out = out.word(opRsubScalarOut, "out")
 	call(opRsubScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)

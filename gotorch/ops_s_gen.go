@@ -47,7 +47,7 @@ func ScalarTensorOut(s Scalar, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.s = makeScalar(s, opScalarTensorOut, "s")
-	blk.out = out.handle(opScalarTensorOut, "out")
+	blk.out = out.word(opScalarTensorOut, "out")
 	call(opScalarTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -85,10 +85,10 @@ func ScaledDotProductAttention(query, key, value Tensor, opts ...ScaledDotProduc
 	if given(len(opts), opScaledDotProductAttention) {
 		opt = opts[0]
 	}
-	blk.query = query.handle(opScaledDotProductAttention, "query")
-	blk.key = key.handle(opScaledDotProductAttention, "key")
-	blk.value = value.handle(opScaledDotProductAttention, "value")
-	blk.attnMask = opt.AttnMask.optHandle(opScaledDotProductAttention, "attn_mask")
+	blk.query = query.word(opScaledDotProductAttention, "query")
+	blk.key = key.word(opScaledDotProductAttention, "key")
+	blk.value = value.word(opScaledDotProductAttention, "value")
+	blk.attnMask = unsafe.Pointer(opt.AttnMask.T)
 	blk.dropoutP = opt.DropoutP
 	blk.isCausal = boolInt(opt.IsCausal)
 	blk.scale = unsafe.Pointer(opt.Scale)
@@ -116,10 +116,10 @@ func Scatter(self Tensor, dim int64, index, src Tensor) Tensor {
 		src   unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opScatter, "self")
+	blk.self = self.word(opScatter, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatter, "index")
-	blk.src = src.handle(opScatter, "src")
+	blk.index = index.word(opScatter, "index")
+	blk.src = src.word(opScatter, "src")
 	call(opScatter, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -148,10 +148,10 @@ func Scatter_(self Tensor, dim int64, index, src Tensor) Tensor {
 		index unsafe.Pointer
 		src   unsafe.Pointer
 	}
-	blk.self = self.handle(opScatter_, "self")
+	blk.self = self.word(opScatter_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatter_, "index")
-	blk.src = src.handle(opScatter_, "src")
+	blk.index = index.word(opScatter_, "index")
+	blk.src = src.word(opScatter_, "src")
 	call(opScatter_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -179,10 +179,10 @@ func ScatterAdd(self Tensor, dim int64, index, src Tensor) Tensor {
 		src   unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opScatterAdd, "self")
+	blk.self = self.word(opScatterAdd, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterAdd, "index")
-	blk.src = src.handle(opScatterAdd, "src")
+	blk.index = index.word(opScatterAdd, "index")
+	blk.src = src.word(opScatterAdd, "src")
 	call(opScatterAdd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -211,10 +211,10 @@ func ScatterAdd_(self Tensor, dim int64, index, src Tensor) Tensor {
 		index unsafe.Pointer
 		src   unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterAdd_, "self")
+	blk.self = self.word(opScatterAdd_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterAdd_, "index")
-	blk.src = src.handle(opScatterAdd_, "src")
+	blk.index = index.word(opScatterAdd_, "index")
+	blk.src = src.word(opScatterAdd_, "src")
 	call(opScatterAdd_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -244,11 +244,11 @@ func ScatterAddOut(self Tensor, dim int64, index, src, out Tensor) Tensor {
 		src   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterAddOut, "self")
+	blk.self = self.word(opScatterAddOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterAddOut, "index")
-	blk.src = src.handle(opScatterAddOut, "src")
-	blk.out = out.handle(opScatterAddOut, "out")
+	blk.index = index.word(opScatterAddOut, "index")
+	blk.src = src.word(opScatterAddOut, "src")
+	blk.out = out.word(opScatterAddOut, "out")
 	call(opScatterAddOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -274,11 +274,11 @@ func ScatterOut(self Tensor, dim int64, index, src, out Tensor) Tensor {
 		src   unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterOut, "self")
+	blk.self = self.word(opScatterOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterOut, "index")
-	blk.src = src.handle(opScatterOut, "src")
-	blk.out = out.handle(opScatterOut, "out")
+	blk.index = index.word(opScatterOut, "index")
+	blk.src = src.word(opScatterOut, "src")
+	blk.out = out.word(opScatterOut, "out")
 	call(opScatterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -313,10 +313,10 @@ func ScatterReduce(self Tensor, dim int64, index, src Tensor, reduce string, opt
 	if given(len(opts), opScatterReduce) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opScatterReduce, "self")
+	blk.self = self.word(opScatterReduce, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterReduce, "index")
-	blk.src = src.handle(opScatterReduce, "src")
+	blk.index = index.word(opScatterReduce, "index")
+	blk.src = src.word(opScatterReduce, "src")
 	blk.reduce = cString(reduce, opScatterReduce, "reduce")
 	blk.includeSelf = boolInt(orDefault(opt.IncludeSelf, true))
 	call(opScatterReduce, unsafe.Pointer(&blk))
@@ -353,10 +353,10 @@ func ScatterReduce_(self Tensor, dim int64, index, src Tensor, reduce string, op
 	if given(len(opts), opScatterReduce_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opScatterReduce_, "self")
+	blk.self = self.word(opScatterReduce_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterReduce_, "index")
-	blk.src = src.handle(opScatterReduce_, "src")
+	blk.index = index.word(opScatterReduce_, "index")
+	blk.src = src.word(opScatterReduce_, "src")
 	blk.reduce = cString(reduce, opScatterReduce_, "reduce")
 	blk.includeSelf = boolInt(orDefault(opt.IncludeSelf, true))
 	call(opScatterReduce_, unsafe.Pointer(&blk))
@@ -394,13 +394,13 @@ func ScatterReduceOut(self Tensor, dim int64, index, src Tensor, reduce string, 
 	if given(len(opts), opScatterReduceOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opScatterReduceOut, "self")
+	blk.self = self.word(opScatterReduceOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterReduceOut, "index")
-	blk.src = src.handle(opScatterReduceOut, "src")
+	blk.index = index.word(opScatterReduceOut, "index")
+	blk.src = src.word(opScatterReduceOut, "src")
 	blk.reduce = cString(reduce, opScatterReduceOut, "reduce")
 	blk.includeSelf = boolInt(orDefault(opt.IncludeSelf, true))
-	blk.out = out.handle(opScatterReduceOut, "out")
+	blk.out = out.word(opScatterReduceOut, "out")
 	call(opScatterReduceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -424,9 +424,9 @@ func ScatterValue(self Tensor, dim int64, index Tensor, value Scalar) Tensor {
 		value cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opScatterValue, "self")
+	blk.self = self.word(opScatterValue, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterValue, "index")
+	blk.index = index.word(opScatterValue, "index")
 	blk.value = makeScalar(value, opScatterValue, "value")
 	call(opScatterValue, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -455,9 +455,9 @@ func ScatterValue_(self Tensor, dim int64, index Tensor, value Scalar) Tensor {
 		index unsafe.Pointer
 		value cScalar
 	}
-	blk.self = self.handle(opScatterValue_, "self")
+	blk.self = self.word(opScatterValue_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterValue_, "index")
+	blk.index = index.word(opScatterValue_, "index")
 	blk.value = makeScalar(value, opScatterValue_, "value")
 	call(opScatterValue_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -487,11 +487,11 @@ func ScatterValueOut(self Tensor, dim int64, index Tensor, value Scalar, out Ten
 		value cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterValueOut, "self")
+	blk.self = self.word(opScatterValueOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterValueOut, "index")
+	blk.index = index.word(opScatterValueOut, "index")
 	blk.value = makeScalar(value, opScatterValueOut, "value")
-	blk.out = out.handle(opScatterValueOut, "out")
+	blk.out = out.word(opScatterValueOut, "out")
 	call(opScatterValueOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -515,9 +515,9 @@ func ScatterValueReduce(self Tensor, dim int64, index Tensor, value Scalar, redu
 		reduce unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opScatterValueReduce, "self")
+	blk.self = self.word(opScatterValueReduce, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterValueReduce, "index")
+	blk.index = index.word(opScatterValueReduce, "index")
 	blk.value = makeScalar(value, opScatterValueReduce, "value")
 	blk.reduce = cString(reduce, opScatterValueReduce, "reduce")
 	call(opScatterValueReduce, unsafe.Pointer(&blk))
@@ -548,9 +548,9 @@ func ScatterValueReduce_(self Tensor, dim int64, index Tensor, value Scalar, red
 		value  cScalar
 		reduce unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterValueReduce_, "self")
+	blk.self = self.word(opScatterValueReduce_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterValueReduce_, "index")
+	blk.index = index.word(opScatterValueReduce_, "index")
 	blk.value = makeScalar(value, opScatterValueReduce_, "value")
 	blk.reduce = cString(reduce, opScatterValueReduce_, "reduce")
 	call(opScatterValueReduce_, unsafe.Pointer(&blk))
@@ -582,12 +582,12 @@ func ScatterValueReduceOut(self Tensor, dim int64, index Tensor, value Scalar, r
 		reduce unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterValueReduceOut, "self")
+	blk.self = self.word(opScatterValueReduceOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterValueReduceOut, "index")
+	blk.index = index.word(opScatterValueReduceOut, "index")
 	blk.value = makeScalar(value, opScatterValueReduceOut, "value")
 	blk.reduce = cString(reduce, opScatterValueReduceOut, "reduce")
-	blk.out = out.handle(opScatterValueReduceOut, "out")
+	blk.out = out.word(opScatterValueReduceOut, "out")
 	call(opScatterValueReduceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -611,10 +611,10 @@ func ScatterWithReduce(self Tensor, dim int64, index, src Tensor, reduce string)
 		reduce unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opScatterWithReduce, "self")
+	blk.self = self.word(opScatterWithReduce, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterWithReduce, "index")
-	blk.src = src.handle(opScatterWithReduce, "src")
+	blk.index = index.word(opScatterWithReduce, "index")
+	blk.src = src.word(opScatterWithReduce, "src")
 	blk.reduce = cString(reduce, opScatterWithReduce, "reduce")
 	call(opScatterWithReduce, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -645,10 +645,10 @@ func ScatterWithReduce_(self Tensor, dim int64, index, src Tensor, reduce string
 		src    unsafe.Pointer
 		reduce unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterWithReduce_, "self")
+	blk.self = self.word(opScatterWithReduce_, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterWithReduce_, "index")
-	blk.src = src.handle(opScatterWithReduce_, "src")
+	blk.index = index.word(opScatterWithReduce_, "index")
+	blk.src = src.word(opScatterWithReduce_, "src")
 	blk.reduce = cString(reduce, opScatterWithReduce_, "reduce")
 	call(opScatterWithReduce_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -680,12 +680,12 @@ func ScatterWithReduceOut(self Tensor, dim int64, index, src Tensor, reduce stri
 		reduce unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opScatterWithReduceOut, "self")
+	blk.self = self.word(opScatterWithReduceOut, "self")
 	blk.dim = dim
-	blk.index = index.handle(opScatterWithReduceOut, "index")
-	blk.src = src.handle(opScatterWithReduceOut, "src")
+	blk.index = index.word(opScatterWithReduceOut, "index")
+	blk.src = src.word(opScatterWithReduceOut, "src")
 	blk.reduce = cString(reduce, opScatterWithReduceOut, "reduce")
-	blk.out = out.handle(opScatterWithReduceOut, "out")
+	blk.out = out.word(opScatterWithReduceOut, "out")
 	call(opScatterWithReduceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -723,12 +723,12 @@ func SearchSorted(sortedSequence, self Tensor, opts ...SearchSortedOptions) Tens
 	if given(len(opts), opSearchSorted) {
 		opt = opts[0]
 	}
-	blk.sortedSequence = sortedSequence.handle(opSearchSorted, "sorted_sequence")
-	blk.self = self.handle(opSearchSorted, "self")
+	blk.sortedSequence = sortedSequence.word(opSearchSorted, "sorted_sequence")
+	blk.self = self.word(opSearchSorted, "self")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
 	blk.side = optString(opt.Side, opSearchSorted, "side")
-	blk.sorter = opt.Sorter.optHandle(opSearchSorted, "sorter")
+	blk.sorter = unsafe.Pointer(opt.Sorter.T)
 	call(opSearchSorted, unsafe.Pointer(&blk))
 	runtime.KeepAlive(sortedSequence.T)
 	runtime.KeepAlive(self.T)
@@ -759,13 +759,13 @@ func SearchSortedOut(sortedSequence, self, out Tensor, opts ...SearchSortedOptio
 	if given(len(opts), opSearchSortedOut) {
 		opt = opts[0]
 	}
-	blk.sortedSequence = sortedSequence.handle(opSearchSortedOut, "sorted_sequence")
-	blk.self = self.handle(opSearchSortedOut, "self")
+	blk.sortedSequence = sortedSequence.word(opSearchSortedOut, "sorted_sequence")
+	blk.self = self.word(opSearchSortedOut, "self")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
 	blk.side = optString(opt.Side, opSearchSortedOut, "side")
-	blk.sorter = opt.Sorter.optHandle(opSearchSortedOut, "sorter")
-	blk.out = out.handle(opSearchSortedOut, "out")
+	blk.sorter = unsafe.Pointer(opt.Sorter.T)
+	blk.out = out.word(opSearchSortedOut, "out")
 	call(opSearchSortedOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(sortedSequence.T)
 	runtime.KeepAlive(self.T)
@@ -803,12 +803,12 @@ func SearchSortedScalar(sortedSequence Tensor, self Scalar, opts ...SearchSorted
 	if given(len(opts), opSearchSortedScalar) {
 		opt = opts[0]
 	}
-	blk.sortedSequence = sortedSequence.handle(opSearchSortedScalar, "sorted_sequence")
+	blk.sortedSequence = sortedSequence.word(opSearchSortedScalar, "sorted_sequence")
 	blk.self = makeScalar(self, opSearchSortedScalar, "self")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
 	blk.side = optString(opt.Side, opSearchSortedScalar, "side")
-	blk.sorter = opt.Sorter.optHandle(opSearchSortedScalar, "sorter")
+	blk.sorter = unsafe.Pointer(opt.Sorter.T)
 	call(opSearchSortedScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(sortedSequence.T)
 	runtime.KeepAlive(opt.Sorter.T)
@@ -838,13 +838,13 @@ func SearchSortedScalarOut(sortedSequence Tensor, self Scalar, out Tensor, opts 
 	if given(len(opts), opSearchSortedScalarOut) {
 		opt = opts[0]
 	}
-	blk.sortedSequence = sortedSequence.handle(opSearchSortedScalarOut, "sorted_sequence")
+	blk.sortedSequence = sortedSequence.word(opSearchSortedScalarOut, "sorted_sequence")
 	blk.self = makeScalar(self, opSearchSortedScalarOut, "self")
 	blk.outInt32 = boolInt(opt.OutInt32)
 	blk.right = boolInt(opt.Right)
 	blk.side = optString(opt.Side, opSearchSortedScalarOut, "side")
-	blk.sorter = opt.Sorter.optHandle(opSearchSortedScalarOut, "sorter")
-	blk.out = out.handle(opSearchSortedScalarOut, "out")
+	blk.sorter = unsafe.Pointer(opt.Sorter.T)
+	blk.out = out.word(opSearchSortedScalarOut, "out")
 	call(opSearchSortedScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(sortedSequence.T)
 	runtime.KeepAlive(opt.Sorter.T)
@@ -885,11 +885,11 @@ func SegmentReduce(data Tensor, reduce string, opts ...SegmentReduceOptions) Ten
 	if given(len(opts), opSegmentReduce) {
 		opt = opts[0]
 	}
-	blk.data = data.handle(opSegmentReduce, "data")
+	blk.data = data.word(opSegmentReduce, "data")
 	blk.reduce = cString(reduce, opSegmentReduce, "reduce")
-	blk.lengths = opt.Lengths.optHandle(opSegmentReduce, "lengths")
-	blk.indices = opt.Indices.optHandle(opSegmentReduce, "indices")
-	blk.offsets = opt.Offsets.optHandle(opSegmentReduce, "offsets")
+	blk.lengths = unsafe.Pointer(opt.Lengths.T)
+	blk.indices = unsafe.Pointer(opt.Indices.T)
+	blk.offsets = unsafe.Pointer(opt.Offsets.T)
 	blk.axis = opt.Axis
 	blk.unsafe_ = boolInt(opt.Unsafe)
 	blk.initial = optScalar(opt.Initial, opSegmentReduce, "initial")
@@ -926,15 +926,15 @@ func SegmentReduceOut(data Tensor, reduce string, out Tensor, opts ...SegmentRed
 	if given(len(opts), opSegmentReduceOut) {
 		opt = opts[0]
 	}
-	blk.data = data.handle(opSegmentReduceOut, "data")
+	blk.data = data.word(opSegmentReduceOut, "data")
 	blk.reduce = cString(reduce, opSegmentReduceOut, "reduce")
-	blk.lengths = opt.Lengths.optHandle(opSegmentReduceOut, "lengths")
-	blk.indices = opt.Indices.optHandle(opSegmentReduceOut, "indices")
-	blk.offsets = opt.Offsets.optHandle(opSegmentReduceOut, "offsets")
+	blk.lengths = unsafe.Pointer(opt.Lengths.T)
+	blk.indices = unsafe.Pointer(opt.Indices.T)
+	blk.offsets = unsafe.Pointer(opt.Offsets.T)
 	blk.axis = opt.Axis
 	blk.unsafe_ = boolInt(opt.Unsafe)
 	blk.initial = optScalar(opt.Initial, opSegmentReduceOut, "initial")
-	blk.out = out.handle(opSegmentReduceOut, "out")
+	blk.out = out.word(opSegmentReduceOut, "out")
 	call(opSegmentReduceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(data.T)
 	runtime.KeepAlive(opt.Lengths.T)
@@ -959,7 +959,7 @@ func Select(self Tensor, dim, index int64) Tensor {
 		index int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSelect, "self")
+	blk.self = self.word(opSelect, "self")
 	blk.dim = dim
 	blk.index = index
 	call(opSelect, unsafe.Pointer(&blk))
@@ -986,7 +986,7 @@ func SelectBackward(gradOutput Tensor, inputSizes []int64, dim, index int64) Ten
 		index         int64
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSelectBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opSelectBackward, "grad_output")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.dim = dim
 	blk.index = index
@@ -1011,11 +1011,11 @@ func SelectBackwardOut(gradOutput Tensor, inputSizes []int64, dim, index int64, 
 		index         int64
 		out           unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSelectBackwardOut, "grad_output")
+	blk.gradOutput = gradOutput.word(opSelectBackwardOut, "grad_output")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.dim = dim
 	blk.index = index
-	blk.out = out.handle(opSelectBackwardOut, "out")
+	blk.out = out.word(opSelectBackwardOut, "out")
 	call(opSelectBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(out.T)
@@ -1035,7 +1035,7 @@ func SelectCopy(self Tensor, dim, index int64) Tensor {
 		index int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSelectCopy, "self")
+	blk.self = self.word(opSelectCopy, "self")
 	blk.dim = dim
 	blk.index = index
 	call(opSelectCopy, unsafe.Pointer(&blk))
@@ -1058,10 +1058,10 @@ func SelectCopyOut(self Tensor, dim, index int64, out Tensor) Tensor {
 		index int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSelectCopyOut, "self")
+	blk.self = self.word(opSelectCopyOut, "self")
 	blk.dim = dim
 	blk.index = index
-	blk.out = out.handle(opSelectCopyOut, "out")
+	blk.out = out.word(opSelectCopyOut, "out")
 	call(opSelectCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1082,8 +1082,8 @@ func SelectScatter(self, src Tensor, dim, index int64) Tensor {
 		index int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSelectScatter, "self")
-	blk.src = src.handle(opSelectScatter, "src")
+	blk.self = self.word(opSelectScatter, "self")
+	blk.src = src.word(opSelectScatter, "src")
 	blk.dim = dim
 	blk.index = index
 	call(opSelectScatter, unsafe.Pointer(&blk))
@@ -1114,11 +1114,11 @@ func SelectScatterOut(self, src Tensor, dim, index int64, out Tensor) Tensor {
 		index int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSelectScatterOut, "self")
-	blk.src = src.handle(opSelectScatterOut, "src")
+	blk.self = self.word(opSelectScatterOut, "self")
+	blk.src = src.word(opSelectScatterOut, "src")
 	blk.dim = dim
 	blk.index = index
-	blk.out = out.handle(opSelectScatterOut, "out")
+	blk.out = out.word(opSelectScatterOut, "out")
 	call(opSelectScatterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(src.T)
@@ -1138,7 +1138,7 @@ func SELU(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSELU, "self")
+	blk.self = self.word(opSELU, "self")
 	call(opSELU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1157,7 +1157,7 @@ func SELU_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSELU_, "self")
+	blk.self = self.word(opSELU_, "self")
 	call(opSELU_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1173,7 +1173,7 @@ func Set(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSet, "self")
+	blk.self = self.word(opSet, "self")
 	call(opSet, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1192,7 +1192,7 @@ func Set_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSet_, "self")
+	blk.self = self.word(opSet_, "self")
 	call(opSet_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1213,8 +1213,8 @@ func SetData(self, newData Tensor) {
 		self    unsafe.Pointer
 		newData unsafe.Pointer
 	}
-	blk.self = self.handle(opSetData, "self")
-	blk.newData = newData.handle(opSetData, "new_data")
+	blk.self = self.word(opSetData, "self")
+	blk.newData = newData.word(opSetData, "new_data")
 	call(opSetData, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(newData.T)
@@ -1237,8 +1237,8 @@ func SetOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSetOut, "self")
-	blk.out = out.handle(opSetOut, "out")
+	blk.self = self.word(opSetOut, "self")
+	blk.out = out.word(opSetOut, "out")
 	call(opSetOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1256,7 +1256,7 @@ func SetSourceStorage(self Tensor, source *Storage) Tensor {
 		source unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opSetSourceStorage, "self")
+	blk.self = self.word(opSetSourceStorage, "self")
 	blk.source = source.handle(opSetSourceStorage, "source")
 	call(opSetSourceStorage, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1278,7 +1278,7 @@ func SetSourceStorage_(self Tensor, source *Storage) Tensor {
 		self   unsafe.Pointer
 		source unsafe.Pointer
 	}
-	blk.self = self.handle(opSetSourceStorage_, "self")
+	blk.self = self.word(opSetSourceStorage_, "self")
 	blk.source = source.handle(opSetSourceStorage_, "source")
 	call(opSetSourceStorage_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1304,9 +1304,9 @@ func SetSourceStorageOut(self Tensor, source *Storage, out Tensor) Tensor {
 		source unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opSetSourceStorageOut, "self")
+	blk.self = self.word(opSetSourceStorageOut, "self")
 	blk.source = source.handle(opSetSourceStorageOut, "source")
-	blk.out = out.handle(opSetSourceStorageOut, "out")
+	blk.out = out.word(opSetSourceStorageOut, "out")
 	call(opSetSourceStorageOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(source)
@@ -1339,7 +1339,7 @@ func SetSourceStorageStorageOffset(self Tensor, source *Storage, storageOffset i
 	if given(len(opts), opSetSourceStorageStorageOffset) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSetSourceStorageStorageOffset, "self")
+	blk.self = self.word(opSetSourceStorageStorageOffset, "self")
 	blk.source = source.handle(opSetSourceStorageStorageOffset, "source")
 	blk.storageOffset = storageOffset
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -1373,7 +1373,7 @@ func SetSourceStorageStorageOffset_(self Tensor, source *Storage, storageOffset 
 	if given(len(opts), opSetSourceStorageStorageOffset_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSetSourceStorageStorageOffset_, "self")
+	blk.self = self.word(opSetSourceStorageStorageOffset_, "self")
 	blk.source = source.handle(opSetSourceStorageStorageOffset_, "source")
 	blk.storageOffset = storageOffset
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
@@ -1411,12 +1411,12 @@ func SetSourceStorageStorageOffsetOut(self Tensor, source *Storage, storageOffse
 	if given(len(opts), opSetSourceStorageStorageOffsetOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSetSourceStorageStorageOffsetOut, "self")
+	blk.self = self.word(opSetSourceStorageStorageOffsetOut, "self")
 	blk.source = source.handle(opSetSourceStorageStorageOffsetOut, "source")
 	blk.storageOffset = storageOffset
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
-	blk.out = out.handle(opSetSourceStorageStorageOffsetOut, "out")
+	blk.out = out.word(opSetSourceStorageStorageOffsetOut, "out")
 	call(opSetSourceStorageStorageOffsetOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(source)
@@ -1435,8 +1435,8 @@ func SetSourceTensor(self, source Tensor) Tensor {
 		source unsafe.Pointer
 		r0     outTensor
 	}
-	blk.self = self.handle(opSetSourceTensor, "self")
-	blk.source = source.handle(opSetSourceTensor, "source")
+	blk.self = self.word(opSetSourceTensor, "self")
+	blk.source = source.word(opSetSourceTensor, "source")
 	call(opSetSourceTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(source.T)
@@ -1457,8 +1457,8 @@ func SetSourceTensor_(self, source Tensor) Tensor {
 		self   unsafe.Pointer
 		source unsafe.Pointer
 	}
-	blk.self = self.handle(opSetSourceTensor_, "self")
-	blk.source = source.handle(opSetSourceTensor_, "source")
+	blk.self = self.word(opSetSourceTensor_, "self")
+	blk.source = source.word(opSetSourceTensor_, "source")
 	call(opSetSourceTensor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(source.T)
@@ -1483,9 +1483,9 @@ func SetSourceTensorOut(self, source, out Tensor) Tensor {
 		source unsafe.Pointer
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opSetSourceTensorOut, "self")
-	blk.source = source.handle(opSetSourceTensorOut, "source")
-	blk.out = out.handle(opSetSourceTensorOut, "out")
+	blk.self = self.word(opSetSourceTensorOut, "self")
+	blk.source = source.word(opSetSourceTensorOut, "source")
+	blk.out = out.word(opSetSourceTensorOut, "out")
 	call(opSetSourceTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(source.T)
@@ -1521,8 +1521,8 @@ func SetSourceTensorStorageOffset_(self, source Tensor, storageOffset int64, siz
 	if given(len(opts), opSetSourceTensorStorageOffset_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSetSourceTensorStorageOffset_, "self")
-	blk.source = source.handle(opSetSourceTensorStorageOffset_, "source")
+	blk.self = self.word(opSetSourceTensorStorageOffset_, "self")
+	blk.source = source.word(opSetSourceTensorStorageOffset_, "source")
 	blk.storageOffset = storageOffset
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(opt.Stride)), int64(len(opt.Stride))
@@ -1548,7 +1548,7 @@ func SGN(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSGN, "self")
+	blk.self = self.word(opSGN, "self")
 	call(opSGN, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1571,7 +1571,7 @@ func SGN_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSGN_, "self")
+	blk.self = self.word(opSGN_, "self")
 	call(opSGN_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1595,8 +1595,8 @@ func SGNOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSGNOut, "self")
-	blk.out = out.handle(opSGNOut, "out")
+	blk.self = self.word(opSGNOut, "self")
+	blk.out = out.word(opSGNOut, "out")
 	call(opSGNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1614,7 +1614,7 @@ func Sigmoid(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSigmoid, "self")
+	blk.self = self.word(opSigmoid, "self")
 	call(opSigmoid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1638,7 +1638,7 @@ func Sigmoid_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSigmoid_, "self")
+	blk.self = self.word(opSigmoid_, "self")
 	call(opSigmoid_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1660,8 +1660,8 @@ func SigmoidBackward(gradOutput, output Tensor) Tensor {
 		output     unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSigmoidBackward, "grad_output")
-	blk.output = output.handle(opSigmoidBackward, "output")
+	blk.gradOutput = gradOutput.word(opSigmoidBackward, "grad_output")
+	blk.output = output.word(opSigmoidBackward, "output")
 	call(opSigmoidBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(output.T)
@@ -1681,9 +1681,9 @@ func SigmoidBackwardGradInput(gradOutput, output, gradInput Tensor) Tensor {
 		output     unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSigmoidBackwardGradInput, "grad_output")
-	blk.output = output.handle(opSigmoidBackwardGradInput, "output")
-	blk.gradInput = gradInput.handle(opSigmoidBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opSigmoidBackwardGradInput, "grad_output")
+	blk.output = output.word(opSigmoidBackwardGradInput, "output")
+	blk.gradInput = gradInput.word(opSigmoidBackwardGradInput, "grad_input")
 	call(opSigmoidBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(output.T)
@@ -1705,8 +1705,8 @@ func SigmoidOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSigmoidOut, "self")
-	blk.out = out.handle(opSigmoidOut, "out")
+	blk.self = self.word(opSigmoidOut, "self")
+	blk.out = out.word(opSigmoidOut, "out")
 	call(opSigmoidOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1724,7 +1724,7 @@ func Sign(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSign, "self")
+	blk.self = self.word(opSign, "self")
 	call(opSign, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1747,7 +1747,7 @@ func Sign_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSign_, "self")
+	blk.self = self.word(opSign_, "self")
 	call(opSign_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1770,7 +1770,7 @@ func Signbit(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSignbit, "self")
+	blk.self = self.word(opSignbit, "self")
 	call(opSignbit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1795,8 +1795,8 @@ func SignbitOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSignbitOut, "self")
-	blk.out = out.handle(opSignbitOut, "out")
+	blk.self = self.word(opSignbitOut, "self")
+	blk.out = out.word(opSignbitOut, "out")
 	call(opSignbitOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1817,8 +1817,8 @@ func SignOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSignOut, "self")
-	blk.out = out.handle(opSignOut, "out")
+	blk.self = self.word(opSignOut, "self")
+	blk.out = out.word(opSignOut, "out")
 	call(opSignOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1836,7 +1836,7 @@ func SiLU(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSiLU, "self")
+	blk.self = self.word(opSiLU, "self")
 	call(opSiLU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1854,7 +1854,7 @@ func SiLU_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSiLU_, "self")
+	blk.self = self.word(opSiLU_, "self")
 	call(opSiLU_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1870,8 +1870,8 @@ func SiLUBackward(gradOutput, self Tensor) Tensor {
 		self       unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSiLUBackward, "grad_output")
-	blk.self = self.handle(opSiLUBackward, "self")
+	blk.gradOutput = gradOutput.word(opSiLUBackward, "grad_output")
+	blk.self = self.word(opSiLUBackward, "self")
 	call(opSiLUBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1890,9 +1890,9 @@ func SiLUBackwardGradInput(gradOutput, self, gradInput Tensor) Tensor {
 		self       unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSiLUBackwardGradInput, "grad_output")
-	blk.self = self.handle(opSiLUBackwardGradInput, "self")
-	blk.gradInput = gradInput.handle(opSiLUBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opSiLUBackwardGradInput, "grad_output")
+	blk.self = self.word(opSiLUBackwardGradInput, "self")
+	blk.gradInput = gradInput.word(opSiLUBackwardGradInput, "grad_input")
 	call(opSiLUBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -1913,8 +1913,8 @@ func SiLUOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSiLUOut, "self")
-	blk.out = out.handle(opSiLUOut, "out")
+	blk.self = self.word(opSiLUOut, "self")
+	blk.out = out.word(opSiLUOut, "out")
 	call(opSiLUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1932,7 +1932,7 @@ func Sin(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSin, "self")
+	blk.self = self.word(opSin, "self")
 	call(opSin, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1956,7 +1956,7 @@ func Sin_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSin_, "self")
+	blk.self = self.word(opSin_, "self")
 	call(opSin_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -1978,7 +1978,7 @@ func Sinc(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSinc, "self")
+	blk.self = self.word(opSinc, "self")
 	call(opSinc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2002,7 +2002,7 @@ func Sinc_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSinc_, "self")
+	blk.self = self.word(opSinc_, "self")
 	call(opSinc_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2027,8 +2027,8 @@ func SincOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSincOut, "self")
-	blk.out = out.handle(opSincOut, "out")
+	blk.self = self.word(opSincOut, "self")
+	blk.out = out.word(opSincOut, "out")
 	call(opSincOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2046,7 +2046,7 @@ func Sinh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSinh, "self")
+	blk.self = self.word(opSinh, "self")
 	call(opSinh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2069,7 +2069,7 @@ func Sinh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSinh_, "self")
+	blk.self = self.word(opSinh_, "self")
 	call(opSinh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2094,8 +2094,8 @@ func SinhOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSinhOut, "self")
-	blk.out = out.handle(opSinhOut, "out")
+	blk.self = self.word(opSinhOut, "self")
+	blk.out = out.word(opSinhOut, "out")
 	call(opSinhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2116,8 +2116,8 @@ func SinOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSinOut, "self")
-	blk.out = out.handle(opSinOut, "out")
+	blk.self = self.word(opSinOut, "self")
+	blk.out = out.word(opSinOut, "out")
 	call(opSinOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2136,7 +2136,7 @@ func SizeOf(self Tensor, dim int64) int64 {
 		dim   int64
 		r0    int64
 	}
-	blk.self = self.handle(opSizeOf, "self")
+	blk.self = self.word(opSizeOf, "self")
 	blk.dim = dim
 	call(opSizeOf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2159,7 +2159,7 @@ func SliceBackward(gradOutput Tensor, inputSizes []int64, dim, start, end, step 
 		step          int64
 		r0            outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSliceBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opSliceBackward, "grad_output")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.dim = dim
 	blk.start = start
@@ -2188,13 +2188,13 @@ func SliceBackwardOut(gradOutput Tensor, inputSizes []int64, dim, start, end, st
 		step          int64
 		out           unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSliceBackwardOut, "grad_output")
+	blk.gradOutput = gradOutput.word(opSliceBackwardOut, "grad_output")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.dim = dim
 	blk.start = start
 	blk.end = end
 	blk.step = step
-	blk.out = out.handle(opSliceBackwardOut, "out")
+	blk.out = out.word(opSliceBackwardOut, "out")
 	call(opSliceBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(out.T)
@@ -2228,7 +2228,7 @@ func SliceCopy(self Tensor, opts ...SliceCopyOptions) Tensor {
 	if given(len(opts), opSliceCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSliceCopy, "self")
+	blk.self = self.word(opSliceCopy, "self")
 	blk.dim = opt.Dim
 	blk.start = unsafe.Pointer(opt.Start)
 	blk.end = unsafe.Pointer(opt.End)
@@ -2259,12 +2259,12 @@ func SliceCopyOut(self, out Tensor, opts ...SliceCopyOptions) Tensor {
 	if given(len(opts), opSliceCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSliceCopyOut, "self")
+	blk.self = self.word(opSliceCopyOut, "self")
 	blk.dim = opt.Dim
 	blk.start = unsafe.Pointer(opt.Start)
 	blk.end = unsafe.Pointer(opt.End)
 	blk.step = orDefault(opt.Step, 1)
-	blk.out = out.handle(opSliceCopyOut, "out")
+	blk.out = out.word(opSliceCopyOut, "out")
 	call(opSliceCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2299,7 +2299,7 @@ func SliceDim(self Tensor, opts ...SliceDimOptions) Tensor {
 	if given(len(opts), opSliceDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSliceDim, "self")
+	blk.self = self.word(opSliceDim, "self")
 	blk.dim = opt.Dim
 	blk.start = unsafe.Pointer(opt.Start)
 	blk.end = unsafe.Pointer(opt.End)
@@ -2343,8 +2343,8 @@ func SliceInverse(self, src Tensor, opts ...SliceInverseOptions) Tensor {
 	if given(len(opts), opSliceInverse) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSliceInverse, "self")
-	blk.src = src.handle(opSliceInverse, "src")
+	blk.self = self.word(opSliceInverse, "self")
+	blk.src = src.word(opSliceInverse, "src")
 	blk.dim = opt.Dim
 	blk.start = unsafe.Pointer(opt.Start)
 	blk.end = unsafe.Pointer(opt.End)
@@ -2389,8 +2389,8 @@ func SliceScatter(self, src Tensor, opts ...SliceScatterOptions) Tensor {
 	if given(len(opts), opSliceScatter) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSliceScatter, "self")
-	blk.src = src.handle(opSliceScatter, "src")
+	blk.self = self.word(opSliceScatter, "self")
+	blk.src = src.word(opSliceScatter, "src")
 	blk.dim = opt.Dim
 	blk.start = unsafe.Pointer(opt.Start)
 	blk.end = unsafe.Pointer(opt.End)
@@ -2429,13 +2429,13 @@ func SliceScatterOut(self, src, out Tensor, opts ...SliceScatterOptions) Tensor 
 	if given(len(opts), opSliceScatterOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSliceScatterOut, "self")
-	blk.src = src.handle(opSliceScatterOut, "src")
+	blk.self = self.word(opSliceScatterOut, "self")
+	blk.src = src.word(opSliceScatterOut, "src")
 	blk.dim = opt.Dim
 	blk.start = unsafe.Pointer(opt.Start)
 	blk.end = unsafe.Pointer(opt.End)
 	blk.step = orDefault(opt.Step, 1)
-	blk.out = out.handle(opSliceScatterOut, "out")
+	blk.out = out.word(opSliceScatterOut, "out")
 	call(opSliceScatterOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(src.T)
@@ -2455,7 +2455,7 @@ func Slogdet(self Tensor) (sign Tensor, logabsdet Tensor) {
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.self = self.handle(opSlogdet, "self")
+	blk.self = self.word(opSlogdet, "self")
 	call(opSlogdet, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -2481,9 +2481,9 @@ func SlogdetOut(self, sign, logabsdet Tensor) (Tensor, Tensor) {
 		sign      unsafe.Pointer
 		logabsdet unsafe.Pointer
 	}
-	blk.self = self.handle(opSlogdetOut, "self")
-	blk.sign = sign.handle(opSlogdetOut, "sign")
-	blk.logabsdet = logabsdet.handle(opSlogdetOut, "logabsdet")
+	blk.self = self.word(opSlogdetOut, "self")
+	blk.sign = sign.word(opSlogdetOut, "sign")
+	blk.logabsdet = logabsdet.word(opSlogdetOut, "logabsdet")
 	call(opSlogdetOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(sign.T)
@@ -2520,10 +2520,10 @@ func SlowConv3d(self, weight Tensor, kernelSize []int64, opts ...SlowConv3dOptio
 	if given(len(opts), opSlowConv3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConv3d, "self")
-	blk.weight = weight.handle(opSlowConv3d, "weight")
+	blk.self = self.word(opSlowConv3d, "self")
+	blk.weight = weight.word(opSlowConv3d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConv3d, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -2556,10 +2556,10 @@ func SlowConv3dForward(self, weight Tensor, kernelSize []int64, bias Tensor, str
 		paddingLen    int64
 		r0            outTensor
 	}
-	blk.self = self.handle(opSlowConv3dForward, "self")
-	blk.weight = weight.handle(opSlowConv3dForward, "weight")
+	blk.self = self.word(opSlowConv3dForward, "self")
+	blk.weight = weight.word(opSlowConv3dForward, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = bias.optHandle(opSlowConv3dForward, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
 	call(opSlowConv3dForward, unsafe.Pointer(&blk))
@@ -2588,13 +2588,13 @@ func SlowConv3dForwardOutput(self, weight Tensor, kernelSize []int64, bias Tenso
 		paddingLen    int64
 		output        unsafe.Pointer
 	}
-	blk.self = self.handle(opSlowConv3dForwardOutput, "self")
-	blk.weight = weight.handle(opSlowConv3dForwardOutput, "weight")
+	blk.self = self.word(opSlowConv3dForwardOutput, "self")
+	blk.weight = weight.word(opSlowConv3dForwardOutput, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = bias.optHandle(opSlowConv3dForwardOutput, "bias")
+	blk.bias = unsafe.Pointer(bias.T)
 	blk.stride, blk.strideLen = unsafe.Pointer(unsafe.SliceData(stride)), int64(len(stride))
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(padding)), int64(len(padding))
-	blk.output = output.handle(opSlowConv3dForwardOutput, "output")
+	blk.output = output.word(opSlowConv3dForwardOutput, "output")
 	call(opSlowConv3dForwardOutput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2627,10 +2627,10 @@ func SlowConv3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 	if given(len(opts), opSlowConv3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConv3dOut, "self")
-	blk.weight = weight.handle(opSlowConv3dOut, "weight")
+	blk.self = self.word(opSlowConv3dOut, "self")
+	blk.weight = weight.word(opSlowConv3dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConv3dOut, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -2639,7 +2639,7 @@ func SlowConv3dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 		opt.Padding = []int64{0, 0, 0}
 	}
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(opt.Padding)), int64(len(opt.Padding))
-	blk.out = out.handle(opSlowConv3dOut, "out")
+	blk.out = out.word(opSlowConv3dOut, "out")
 	call(opSlowConv3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2680,10 +2680,10 @@ func SlowConvDilated2d(self, weight Tensor, kernelSize []int64, opts ...SlowConv
 	if given(len(opts), opSlowConvDilated2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvDilated2d, "self")
-	blk.weight = weight.handle(opSlowConvDilated2d, "weight")
+	blk.self = self.word(opSlowConvDilated2d, "self")
+	blk.weight = weight.word(opSlowConvDilated2d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvDilated2d, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -2729,10 +2729,10 @@ func SlowConvDilated2dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 	if given(len(opts), opSlowConvDilated2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvDilated2dOut, "self")
-	blk.weight = weight.handle(opSlowConvDilated2dOut, "weight")
+	blk.self = self.word(opSlowConvDilated2dOut, "self")
+	blk.weight = weight.word(opSlowConvDilated2dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvDilated2dOut, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -2745,7 +2745,7 @@ func SlowConvDilated2dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 		opt.Dilation = []int64{1, 1}
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
-	blk.out = out.handle(opSlowConvDilated2dOut, "out")
+	blk.out = out.word(opSlowConvDilated2dOut, "out")
 	call(opSlowConvDilated2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2786,10 +2786,10 @@ func SlowConvDilated3d(self, weight Tensor, kernelSize []int64, opts ...SlowConv
 	if given(len(opts), opSlowConvDilated3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvDilated3d, "self")
-	blk.weight = weight.handle(opSlowConvDilated3d, "weight")
+	blk.self = self.word(opSlowConvDilated3d, "self")
+	blk.weight = weight.word(opSlowConvDilated3d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvDilated3d, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -2835,10 +2835,10 @@ func SlowConvDilated3dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 	if given(len(opts), opSlowConvDilated3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvDilated3dOut, "self")
-	blk.weight = weight.handle(opSlowConvDilated3dOut, "weight")
+	blk.self = self.word(opSlowConvDilated3dOut, "self")
+	blk.weight = weight.word(opSlowConvDilated3dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvDilated3dOut, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -2851,7 +2851,7 @@ func SlowConvDilated3dOut(self, weight Tensor, kernelSize []int64, out Tensor, o
 		opt.Dilation = []int64{1, 1, 1}
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
-	blk.out = out.handle(opSlowConvDilated3dOut, "out")
+	blk.out = out.word(opSlowConvDilated3dOut, "out")
 	call(opSlowConvDilated3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -2895,10 +2895,10 @@ func SlowConvTranspose2d(self, weight Tensor, kernelSize []int64, opts ...SlowCo
 	if given(len(opts), opSlowConvTranspose2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvTranspose2d, "self")
-	blk.weight = weight.handle(opSlowConvTranspose2d, "weight")
+	blk.self = self.word(opSlowConvTranspose2d, "self")
+	blk.weight = weight.word(opSlowConvTranspose2d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvTranspose2d, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -2950,10 +2950,10 @@ func SlowConvTranspose2dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 	if given(len(opts), opSlowConvTranspose2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvTranspose2dOut, "self")
-	blk.weight = weight.handle(opSlowConvTranspose2dOut, "weight")
+	blk.self = self.word(opSlowConvTranspose2dOut, "self")
+	blk.weight = weight.word(opSlowConvTranspose2dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvTranspose2dOut, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -2970,7 +2970,7 @@ func SlowConvTranspose2dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 		opt.Dilation = []int64{1, 1}
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
-	blk.out = out.handle(opSlowConvTranspose2dOut, "out")
+	blk.out = out.word(opSlowConvTranspose2dOut, "out")
 	call(opSlowConvTranspose2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -3014,10 +3014,10 @@ func SlowConvTranspose3d(self, weight Tensor, kernelSize []int64, opts ...SlowCo
 	if given(len(opts), opSlowConvTranspose3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvTranspose3d, "self")
-	blk.weight = weight.handle(opSlowConvTranspose3d, "weight")
+	blk.self = self.word(opSlowConvTranspose3d, "self")
+	blk.weight = weight.word(opSlowConvTranspose3d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvTranspose3d, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -3069,10 +3069,10 @@ func SlowConvTranspose3dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 	if given(len(opts), opSlowConvTranspose3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSlowConvTranspose3dOut, "self")
-	blk.weight = weight.handle(opSlowConvTranspose3dOut, "weight")
+	blk.self = self.word(opSlowConvTranspose3dOut, "self")
+	blk.weight = weight.word(opSlowConvTranspose3dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opSlowConvTranspose3dOut, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1, 1}
 	}
@@ -3089,7 +3089,7 @@ func SlowConvTranspose3dOut(self, weight Tensor, kernelSize []int64, out Tensor,
 		opt.Dilation = []int64{1, 1, 1}
 	}
 	blk.dilation, blk.dilationLen = unsafe.Pointer(unsafe.SliceData(opt.Dilation)), int64(len(opt.Dilation))
-	blk.out = out.handle(opSlowConvTranspose3dOut, "out")
+	blk.out = out.word(opSlowConvTranspose3dOut, "out")
 	call(opSlowConvTranspose3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -3110,8 +3110,8 @@ func SMM(self, mat2 Tensor) Tensor {
 		mat2  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSMM, "self")
-	blk.mat2 = mat2.handle(opSMM, "mat2")
+	blk.self = self.word(opSMM, "self")
+	blk.mat2 = mat2.word(opSMM, "mat2")
 	call(opSMM, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat2.T)
@@ -3148,8 +3148,8 @@ func SmoothL1Loss(self, target Tensor, opts ...SmoothL1LossOptions) Tensor {
 	if given(len(opts), opSmoothL1Loss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSmoothL1Loss, "self")
-	blk.target = target.handle(opSmoothL1Loss, "target")
+	blk.self = self.word(opSmoothL1Loss, "self")
+	blk.target = target.word(opSmoothL1Loss, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.beta = orDefault(opt.Beta, 1.0)
 	call(opSmoothL1Loss, unsafe.Pointer(&blk))
@@ -3171,9 +3171,9 @@ func SmoothL1LossBackward(gradOutput, self, target Tensor, reduction int64, beta
 		beta       float64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSmoothL1LossBackward, "grad_output")
-	blk.self = self.handle(opSmoothL1LossBackward, "self")
-	blk.target = target.handle(opSmoothL1LossBackward, "target")
+	blk.gradOutput = gradOutput.word(opSmoothL1LossBackward, "grad_output")
+	blk.self = self.word(opSmoothL1LossBackward, "self")
+	blk.target = target.word(opSmoothL1LossBackward, "target")
 	blk.reduction = reduction
 	blk.beta = beta
 	call(opSmoothL1LossBackward, unsafe.Pointer(&blk))
@@ -3198,12 +3198,12 @@ func SmoothL1LossBackwardGradInput(gradOutput, self, target Tensor, reduction in
 		beta       float64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSmoothL1LossBackwardGradInput, "grad_output")
-	blk.self = self.handle(opSmoothL1LossBackwardGradInput, "self")
-	blk.target = target.handle(opSmoothL1LossBackwardGradInput, "target")
+	blk.gradOutput = gradOutput.word(opSmoothL1LossBackwardGradInput, "grad_output")
+	blk.self = self.word(opSmoothL1LossBackwardGradInput, "self")
+	blk.target = target.word(opSmoothL1LossBackwardGradInput, "target")
 	blk.reduction = reduction
 	blk.beta = beta
-	blk.gradInput = gradInput.handle(opSmoothL1LossBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opSmoothL1LossBackwardGradInput, "grad_input")
 	call(opSmoothL1LossBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3233,11 +3233,11 @@ func SmoothL1LossOut(self, target, out Tensor, opts ...SmoothL1LossOptions) Tens
 	if given(len(opts), opSmoothL1LossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSmoothL1LossOut, "self")
-	blk.target = target.handle(opSmoothL1LossOut, "target")
+	blk.self = self.word(opSmoothL1LossOut, "self")
+	blk.target = target.word(opSmoothL1LossOut, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	blk.beta = orDefault(opt.Beta, 1.0)
-	blk.out = out.handle(opSmoothL1LossOut, "out")
+	blk.out = out.word(opSmoothL1LossOut, "out")
 	call(opSmoothL1LossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -3268,8 +3268,8 @@ func SoftMarginLoss(self, target Tensor, opts ...SoftMarginLossOptions) Tensor {
 	if given(len(opts), opSoftMarginLoss) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftMarginLoss, "self")
-	blk.target = target.handle(opSoftMarginLoss, "target")
+	blk.self = self.word(opSoftMarginLoss, "self")
+	blk.target = target.word(opSoftMarginLoss, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
 	call(opSoftMarginLoss, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -3289,9 +3289,9 @@ func SoftMarginLossBackward(gradOutput, self, target Tensor, reduction int64) Te
 		reduction  int64
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSoftMarginLossBackward, "grad_output")
-	blk.self = self.handle(opSoftMarginLossBackward, "self")
-	blk.target = target.handle(opSoftMarginLossBackward, "target")
+	blk.gradOutput = gradOutput.word(opSoftMarginLossBackward, "grad_output")
+	blk.self = self.word(opSoftMarginLossBackward, "self")
+	blk.target = target.word(opSoftMarginLossBackward, "target")
 	blk.reduction = reduction
 	call(opSoftMarginLossBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -3315,11 +3315,11 @@ func SoftMarginLossBackwardGradInput(gradOutput, self, target Tensor, reduction 
 		reduction  int64
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSoftMarginLossBackwardGradInput, "grad_output")
-	blk.self = self.handle(opSoftMarginLossBackwardGradInput, "self")
-	blk.target = target.handle(opSoftMarginLossBackwardGradInput, "target")
+	blk.gradOutput = gradOutput.word(opSoftMarginLossBackwardGradInput, "grad_output")
+	blk.self = self.word(opSoftMarginLossBackwardGradInput, "self")
+	blk.target = target.word(opSoftMarginLossBackwardGradInput, "target")
 	blk.reduction = reduction
-	blk.gradInput = gradInput.handle(opSoftMarginLossBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opSoftMarginLossBackwardGradInput, "grad_input")
 	call(opSoftMarginLossBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3348,10 +3348,10 @@ func SoftMarginLossOut(self, target, out Tensor, opts ...SoftMarginLossOptions) 
 	if given(len(opts), opSoftMarginLossOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftMarginLossOut, "self")
-	blk.target = target.handle(opSoftMarginLossOut, "target")
+	blk.self = self.word(opSoftMarginLossOut, "self")
+	blk.target = target.word(opSoftMarginLossOut, "target")
 	blk.reduction = orDefault(opt.Reduction, 1)
-	blk.out = out.handle(opSoftMarginLossOut, "out")
+	blk.out = out.word(opSoftMarginLossOut, "out")
 	call(opSoftMarginLossOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(target.T)
@@ -3382,7 +3382,7 @@ func Softmax(self Tensor, dim int64, opts ...SoftmaxOptions) Tensor {
 	if given(len(opts), opSoftmax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftmax, "self")
+	blk.self = self.word(opSoftmax, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opSoftmax, unsafe.Pointer(&blk))
@@ -3415,10 +3415,10 @@ func SoftmaxOut(self Tensor, dim int64, out Tensor, opts ...SoftmaxOptions) Tens
 	if given(len(opts), opSoftmaxOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftmaxOut, "self")
+	blk.self = self.word(opSoftmaxOut, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opSoftmaxOut, "out")
+	blk.out = out.word(opSoftmaxOut, "out")
 	call(opSoftmaxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3449,7 +3449,7 @@ func Softplus(self Tensor, opts ...SoftplusOptions) Tensor {
 	if given(len(opts), opSoftplus) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftplus, "self")
+	blk.self = self.word(opSoftplus, "self")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -3475,8 +3475,8 @@ func SoftplusBackward(gradOutput, self Tensor, beta, threshold Scalar) Tensor {
 		threshold  cScalar
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSoftplusBackward, "grad_output")
-	blk.self = self.handle(opSoftplusBackward, "self")
+	blk.gradOutput = gradOutput.word(opSoftplusBackward, "grad_output")
+	blk.self = self.word(opSoftplusBackward, "self")
 	blk.beta = makeScalar(beta, opSoftplusBackward, "beta")
 	blk.threshold = makeScalar(threshold, opSoftplusBackward, "threshold")
 	call(opSoftplusBackward, unsafe.Pointer(&blk))
@@ -3499,11 +3499,11 @@ func SoftplusBackwardGradInput(gradOutput, self Tensor, beta, threshold Scalar, 
 		threshold  cScalar
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSoftplusBackwardGradInput, "grad_output")
-	blk.self = self.handle(opSoftplusBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opSoftplusBackwardGradInput, "grad_output")
+	blk.self = self.word(opSoftplusBackwardGradInput, "self")
 	blk.beta = makeScalar(beta, opSoftplusBackwardGradInput, "beta")
 	blk.threshold = makeScalar(threshold, opSoftplusBackwardGradInput, "threshold")
-	blk.gradInput = gradInput.handle(opSoftplusBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opSoftplusBackwardGradInput, "grad_input")
 	call(opSoftplusBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3531,7 +3531,7 @@ func SoftplusOut(self, out Tensor, opts ...SoftplusOptions) Tensor {
 	if given(len(opts), opSoftplusOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftplusOut, "self")
+	blk.self = self.word(opSoftplusOut, "self")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -3540,7 +3540,7 @@ func SoftplusOut(self, out Tensor, opts ...SoftplusOptions) Tensor {
 		opt.Threshold = 20
 	}
 	blk.threshold = makeScalar(opt.Threshold, opSoftplusOut, "threshold")
-	blk.out = out.handle(opSoftplusOut, "out")
+	blk.out = out.word(opSoftplusOut, "out")
 	call(opSoftplusOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3568,7 +3568,7 @@ func Softshrink(self Tensor, opts ...SoftshrinkOptions) Tensor {
 	if given(len(opts), opSoftshrink) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftshrink, "self")
+	blk.self = self.word(opSoftshrink, "self")
 	if opt.Lambd == nil {
 		opt.Lambd = 0.5
 	}
@@ -3589,8 +3589,8 @@ func SoftshrinkBackward(gradOutput, self Tensor, lambd Scalar) Tensor {
 		lambd      cScalar
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opSoftshrinkBackward, "grad_output")
-	blk.self = self.handle(opSoftshrinkBackward, "self")
+	blk.gradOutput = gradOutput.word(opSoftshrinkBackward, "grad_output")
+	blk.self = self.word(opSoftshrinkBackward, "self")
 	blk.lambd = makeScalar(lambd, opSoftshrinkBackward, "lambd")
 	call(opSoftshrinkBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -3611,10 +3611,10 @@ func SoftshrinkBackwardGradInput(gradOutput, self Tensor, lambd Scalar, gradInpu
 		lambd      cScalar
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opSoftshrinkBackwardGradInput, "grad_output")
-	blk.self = self.handle(opSoftshrinkBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opSoftshrinkBackwardGradInput, "grad_output")
+	blk.self = self.word(opSoftshrinkBackwardGradInput, "self")
 	blk.lambd = makeScalar(lambd, opSoftshrinkBackwardGradInput, "lambd")
-	blk.gradInput = gradInput.handle(opSoftshrinkBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opSoftshrinkBackwardGradInput, "grad_input")
 	call(opSoftshrinkBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -3641,12 +3641,12 @@ func SoftshrinkOut(self, out Tensor, opts ...SoftshrinkOptions) Tensor {
 	if given(len(opts), opSoftshrinkOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSoftshrinkOut, "self")
+	blk.self = self.word(opSoftshrinkOut, "self")
 	if opt.Lambd == nil {
 		opt.Lambd = 0.5
 	}
 	blk.lambd = makeScalar(opt.Lambd, opSoftshrinkOut, "lambd")
-	blk.out = out.handle(opSoftshrinkOut, "out")
+	blk.out = out.word(opSoftshrinkOut, "out")
 	call(opSoftshrinkOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -3678,7 +3678,7 @@ func Sort(self Tensor, opts ...SortOptions) (values Tensor, indices Tensor) {
 	if given(len(opts), opSort) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSort, "self")
+	blk.self = self.word(opSort, "self")
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
 	call(opSort, unsafe.Pointer(&blk))
@@ -3717,7 +3717,7 @@ func SortStable(self Tensor, stable *bool, opts ...SortStableOptions) (values Te
 	if given(len(opts), opSortStable) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSortStable, "self")
+	blk.self = self.word(opSortStable, "self")
 	blk.stable = unsafe.Pointer(stable)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
@@ -3758,11 +3758,11 @@ func SortValues(self, values, indices Tensor, opts ...SortValuesOptions) (Tensor
 	if given(len(opts), opSortValues) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSortValues, "self")
+	blk.self = self.word(opSortValues, "self")
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
-	blk.values = values.handle(opSortValues, "values")
-	blk.indices = indices.handle(opSortValues, "indices")
+	blk.values = values.word(opSortValues, "values")
+	blk.indices = indices.word(opSortValues, "indices")
 	call(opSortValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -3798,12 +3798,12 @@ func SortValuesStable(self Tensor, stable *bool, values, indices Tensor, opts ..
 	if given(len(opts), opSortValuesStable) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSortValuesStable, "self")
+	blk.self = self.word(opSortValuesStable, "self")
 	blk.stable = unsafe.Pointer(stable)
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.descending = boolInt(opt.Descending)
-	blk.values = values.handle(opSortValuesStable, "values")
-	blk.indices = indices.handle(opSortValuesStable, "indices")
+	blk.values = values.word(opSortValuesStable, "values")
+	blk.indices = indices.word(opSortValuesStable, "indices")
 	call(opSortValuesStable, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -3836,9 +3836,9 @@ func SparseBSCTensor(ccolIndices, rowIndices, values Tensor, size []int64, opts 
 	if given(len(opts), opSparseBSCTensor) {
 		opt = opts[0]
 	}
-	blk.ccolIndices = ccolIndices.handle(opSparseBSCTensor, "ccol_indices")
-	blk.rowIndices = rowIndices.handle(opSparseBSCTensor, "row_indices")
-	blk.values = values.handle(opSparseBSCTensor, "values")
+	blk.ccolIndices = ccolIndices.word(opSparseBSCTensor, "ccol_indices")
+	blk.rowIndices = rowIndices.word(opSparseBSCTensor, "row_indices")
+	blk.values = values.word(opSparseBSCTensor, "values")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -3875,9 +3875,9 @@ func SparseBSCTensorCcolRowValue(ccolIndices, rowIndices, values Tensor, opts ..
 	if given(len(opts), opSparseBSCTensorCcolRowValue) {
 		opt = opts[0]
 	}
-	blk.ccolIndices = ccolIndices.handle(opSparseBSCTensorCcolRowValue, "ccol_indices")
-	blk.rowIndices = rowIndices.handle(opSparseBSCTensorCcolRowValue, "row_indices")
-	blk.values = values.handle(opSparseBSCTensorCcolRowValue, "values")
+	blk.ccolIndices = ccolIndices.word(opSparseBSCTensorCcolRowValue, "ccol_indices")
+	blk.rowIndices = rowIndices.word(opSparseBSCTensorCcolRowValue, "row_indices")
+	blk.values = values.word(opSparseBSCTensorCcolRowValue, "values")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -3915,9 +3915,9 @@ func SparseBSRTensor(crowIndices, colIndices, values Tensor, size []int64, opts 
 	if given(len(opts), opSparseBSRTensor) {
 		opt = opts[0]
 	}
-	blk.crowIndices = crowIndices.handle(opSparseBSRTensor, "crow_indices")
-	blk.colIndices = colIndices.handle(opSparseBSRTensor, "col_indices")
-	blk.values = values.handle(opSparseBSRTensor, "values")
+	blk.crowIndices = crowIndices.word(opSparseBSRTensor, "crow_indices")
+	blk.colIndices = colIndices.word(opSparseBSRTensor, "col_indices")
+	blk.values = values.word(opSparseBSRTensor, "values")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -3954,9 +3954,9 @@ func SparseBSRTensorCrowColValue(crowIndices, colIndices, values Tensor, opts ..
 	if given(len(opts), opSparseBSRTensorCrowColValue) {
 		opt = opts[0]
 	}
-	blk.crowIndices = crowIndices.handle(opSparseBSRTensorCrowColValue, "crow_indices")
-	blk.colIndices = colIndices.handle(opSparseBSRTensorCrowColValue, "col_indices")
-	blk.values = values.handle(opSparseBSRTensorCrowColValue, "values")
+	blk.crowIndices = crowIndices.word(opSparseBSRTensorCrowColValue, "crow_indices")
+	blk.colIndices = colIndices.word(opSparseBSRTensorCrowColValue, "col_indices")
+	blk.values = values.word(opSparseBSRTensorCrowColValue, "values")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -3994,9 +3994,9 @@ func SparseCompressedTensor(compressedIndices, plainIndices, values Tensor, size
 	if given(len(opts), opSparseCompressedTensor) {
 		opt = opts[0]
 	}
-	blk.compressedIndices = compressedIndices.handle(opSparseCompressedTensor, "compressed_indices")
-	blk.plainIndices = plainIndices.handle(opSparseCompressedTensor, "plain_indices")
-	blk.values = values.handle(opSparseCompressedTensor, "values")
+	blk.compressedIndices = compressedIndices.word(opSparseCompressedTensor, "compressed_indices")
+	blk.plainIndices = plainIndices.word(opSparseCompressedTensor, "plain_indices")
+	blk.values = values.word(opSparseCompressedTensor, "values")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -4033,9 +4033,9 @@ func SparseCompressedTensorCompPlainValue(compressedIndices, plainIndices, value
 	if given(len(opts), opSparseCompressedTensorCompPlainValue) {
 		opt = opts[0]
 	}
-	blk.compressedIndices = compressedIndices.handle(opSparseCompressedTensorCompPlainValue, "compressed_indices")
-	blk.plainIndices = plainIndices.handle(opSparseCompressedTensorCompPlainValue, "plain_indices")
-	blk.values = values.handle(opSparseCompressedTensorCompPlainValue, "values")
+	blk.compressedIndices = compressedIndices.word(opSparseCompressedTensorCompPlainValue, "compressed_indices")
+	blk.plainIndices = plainIndices.word(opSparseCompressedTensorCompPlainValue, "plain_indices")
+	blk.values = values.word(opSparseCompressedTensorCompPlainValue, "values")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -4083,8 +4083,8 @@ func SparseCOOTensor(indices, values Tensor, size []int64, opts ...SparseCOOTens
 	if given(len(opts), opSparseCOOTensor) {
 		opt = opts[0]
 	}
-	blk.indices = indices.handle(opSparseCOOTensor, "indices")
-	blk.values = values.handle(opSparseCOOTensor, "values")
+	blk.indices = indices.word(opSparseCOOTensor, "indices")
+	blk.values = values.word(opSparseCOOTensor, "values")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -4131,8 +4131,8 @@ func SparseCOOTensorIndices(indices, values Tensor, opts ...SparseCOOTensorIndic
 	if given(len(opts), opSparseCOOTensorIndices) {
 		opt = opts[0]
 	}
-	blk.indices = indices.handle(opSparseCOOTensorIndices, "indices")
-	blk.values = values.handle(opSparseCOOTensorIndices, "values")
+	blk.indices = indices.word(opSparseCOOTensorIndices, "indices")
+	blk.values = values.word(opSparseCOOTensorIndices, "values")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -4193,7 +4193,7 @@ func SparseCOOTensorSizeOut(size []int64, out Tensor) Tensor {
 		out     unsafe.Pointer
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opSparseCOOTensorSizeOut, "out")
+	blk.out = out.word(opSparseCOOTensorSizeOut, "out")
 	call(opSparseCOOTensorSizeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -4224,9 +4224,9 @@ func SparseCSCTensor(ccolIndices, rowIndices, values Tensor, size []int64, opts 
 	if given(len(opts), opSparseCSCTensor) {
 		opt = opts[0]
 	}
-	blk.ccolIndices = ccolIndices.handle(opSparseCSCTensor, "ccol_indices")
-	blk.rowIndices = rowIndices.handle(opSparseCSCTensor, "row_indices")
-	blk.values = values.handle(opSparseCSCTensor, "values")
+	blk.ccolIndices = ccolIndices.word(opSparseCSCTensor, "ccol_indices")
+	blk.rowIndices = rowIndices.word(opSparseCSCTensor, "row_indices")
+	blk.values = values.word(opSparseCSCTensor, "values")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -4263,9 +4263,9 @@ func SparseCSCTensorCcolRowValue(ccolIndices, rowIndices, values Tensor, opts ..
 	if given(len(opts), opSparseCSCTensorCcolRowValue) {
 		opt = opts[0]
 	}
-	blk.ccolIndices = ccolIndices.handle(opSparseCSCTensorCcolRowValue, "ccol_indices")
-	blk.rowIndices = rowIndices.handle(opSparseCSCTensorCcolRowValue, "row_indices")
-	blk.values = values.handle(opSparseCSCTensorCcolRowValue, "values")
+	blk.ccolIndices = ccolIndices.word(opSparseCSCTensorCcolRowValue, "ccol_indices")
+	blk.rowIndices = rowIndices.word(opSparseCSCTensorCcolRowValue, "row_indices")
+	blk.values = values.word(opSparseCSCTensorCcolRowValue, "values")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -4303,9 +4303,9 @@ func SparseCSRTensor(crowIndices, colIndices, values Tensor, size []int64, opts 
 	if given(len(opts), opSparseCSRTensor) {
 		opt = opts[0]
 	}
-	blk.crowIndices = crowIndices.handle(opSparseCSRTensor, "crow_indices")
-	blk.colIndices = colIndices.handle(opSparseCSRTensor, "col_indices")
-	blk.values = values.handle(opSparseCSRTensor, "values")
+	blk.crowIndices = crowIndices.word(opSparseCSRTensor, "crow_indices")
+	blk.colIndices = colIndices.word(opSparseCSRTensor, "col_indices")
+	blk.values = values.word(opSparseCSRTensor, "values")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
@@ -4342,9 +4342,9 @@ func SparseCSRTensorCrowColValue(crowIndices, colIndices, values Tensor, opts ..
 	if given(len(opts), opSparseCSRTensorCrowColValue) {
 		opt = opts[0]
 	}
-	blk.crowIndices = crowIndices.handle(opSparseCSRTensorCrowColValue, "crow_indices")
-	blk.colIndices = colIndices.handle(opSparseCSRTensorCrowColValue, "col_indices")
-	blk.values = values.handle(opSparseCSRTensorCrowColValue, "values")
+	blk.crowIndices = crowIndices.word(opSparseCSRTensorCrowColValue, "crow_indices")
+	blk.colIndices = colIndices.word(opSparseCSRTensorCrowColValue, "col_indices")
+	blk.values = values.word(opSparseCSRTensorCrowColValue, "values")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -4368,7 +4368,7 @@ func SparseDim(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opSparseDim, "self")
+	blk.self = self.word(opSparseDim, "self")
 	call(opSparseDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -4392,8 +4392,8 @@ func SparseMask(self, mask Tensor) Tensor {
 		mask  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSparseMask, "self")
-	blk.mask = mask.handle(opSparseMask, "mask")
+	blk.self = self.word(opSparseMask, "self")
+	blk.mask = mask.word(opSparseMask, "mask")
 	call(opSparseMask, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -4420,9 +4420,9 @@ func SparseMaskOut(self, mask, out Tensor) Tensor {
 		mask  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSparseMaskOut, "self")
-	blk.mask = mask.handle(opSparseMaskOut, "mask")
-	blk.out = out.handle(opSparseMaskOut, "out")
+	blk.self = self.word(opSparseMaskOut, "self")
+	blk.mask = mask.word(opSparseMaskOut, "mask")
+	blk.out = out.word(opSparseMaskOut, "out")
 	call(opSparseMaskOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mask.T)
@@ -4444,7 +4444,7 @@ func SparseResize(self Tensor, size []int64, sparseDim, denseDim int64) Tensor {
 		denseDim  int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opSparseResize, "self")
+	blk.self = self.word(opSparseResize, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.sparseDim = sparseDim
 	blk.denseDim = denseDim
@@ -4470,7 +4470,7 @@ func SparseResize_(self Tensor, size []int64, sparseDim, denseDim int64) Tensor 
 		sparseDim int64
 		denseDim  int64
 	}
-	blk.self = self.handle(opSparseResize_, "self")
+	blk.self = self.word(opSparseResize_, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.sparseDim = sparseDim
 	blk.denseDim = denseDim
@@ -4498,7 +4498,7 @@ func SparseResizeAndClear(self Tensor, size []int64, sparseDim, denseDim int64) 
 		denseDim  int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opSparseResizeAndClear, "self")
+	blk.self = self.word(opSparseResizeAndClear, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.sparseDim = sparseDim
 	blk.denseDim = denseDim
@@ -4524,7 +4524,7 @@ func SparseResizeAndClear_(self Tensor, size []int64, sparseDim, denseDim int64)
 		sparseDim int64
 		denseDim  int64
 	}
-	blk.self = self.handle(opSparseResizeAndClear_, "self")
+	blk.self = self.word(opSparseResizeAndClear_, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.sparseDim = sparseDim
 	blk.denseDim = denseDim
@@ -4554,11 +4554,11 @@ func SparseResizeAndClearOut(self Tensor, size []int64, sparseDim, denseDim int6
 		denseDim  int64
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opSparseResizeAndClearOut, "self")
+	blk.self = self.word(opSparseResizeAndClearOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.sparseDim = sparseDim
 	blk.denseDim = denseDim
-	blk.out = out.handle(opSparseResizeAndClearOut, "out")
+	blk.out = out.word(opSparseResizeAndClearOut, "out")
 	call(opSparseResizeAndClearOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4581,11 +4581,11 @@ func SparseResizeOut(self Tensor, size []int64, sparseDim, denseDim int64, out T
 		denseDim  int64
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opSparseResizeOut, "self")
+	blk.self = self.word(opSparseResizeOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	blk.sparseDim = sparseDim
 	blk.denseDim = denseDim
-	blk.out = out.handle(opSparseResizeOut, "out")
+	blk.out = out.word(opSparseResizeOut, "out")
 	call(opSparseResizeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4616,9 +4616,9 @@ func SparseSampledAddMM(self, mat1, mat2 Tensor, opts ...SparseSampledAddMMOptio
 	if given(len(opts), opSparseSampledAddMM) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSparseSampledAddMM, "self")
-	blk.mat1 = mat1.handle(opSparseSampledAddMM, "mat1")
-	blk.mat2 = mat2.handle(opSparseSampledAddMM, "mat2")
+	blk.self = self.word(opSparseSampledAddMM, "self")
+	blk.mat1 = mat1.word(opSparseSampledAddMM, "mat1")
+	blk.mat2 = mat2.word(opSparseSampledAddMM, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -4654,9 +4654,9 @@ func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAd
 	if given(len(opts), opSparseSampledAddMMOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSparseSampledAddMMOut, "self")
-	blk.mat1 = mat1.handle(opSparseSampledAddMMOut, "mat1")
-	blk.mat2 = mat2.handle(opSparseSampledAddMMOut, "mat2")
+	blk.self = self.word(opSparseSampledAddMMOut, "self")
+	blk.mat1 = mat1.word(opSparseSampledAddMMOut, "mat1")
+	blk.mat2 = mat2.word(opSparseSampledAddMMOut, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -4665,7 +4665,7 @@ func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAd
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opSparseSampledAddMMOut, "alpha")
-	blk.out = out.handle(opSparseSampledAddMMOut, "out")
+	blk.out = out.word(opSparseSampledAddMMOut, "out")
 	call(opSparseSampledAddMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat1.T)
@@ -4686,7 +4686,7 @@ func SpecialAiryAi(x Tensor) Tensor {
 		x     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialAiryAi, "x")
+	blk.x = x.word(opSpecialAiryAi, "x")
 	call(opSpecialAiryAi, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4706,8 +4706,8 @@ func SpecialAiryAiOut(x, out Tensor) Tensor {
 		x     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialAiryAiOut, "x")
-	blk.out = out.handle(opSpecialAiryAiOut, "out")
+	blk.x = x.word(opSpecialAiryAiOut, "x")
+	blk.out = out.word(opSpecialAiryAiOut, "out")
 	call(opSpecialAiryAiOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -4726,7 +4726,7 @@ func SpecialBesselJ0(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialBesselJ0, "self")
+	blk.self = self.word(opSpecialBesselJ0, "self")
 	call(opSpecialBesselJ0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4746,8 +4746,8 @@ func SpecialBesselJ0Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialBesselJ0Out, "self")
-	blk.out = out.handle(opSpecialBesselJ0Out, "out")
+	blk.self = self.word(opSpecialBesselJ0Out, "self")
+	blk.out = out.word(opSpecialBesselJ0Out, "out")
 	call(opSpecialBesselJ0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4766,7 +4766,7 @@ func SpecialBesselJ1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialBesselJ1, "self")
+	blk.self = self.word(opSpecialBesselJ1, "self")
 	call(opSpecialBesselJ1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4786,8 +4786,8 @@ func SpecialBesselJ1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialBesselJ1Out, "self")
-	blk.out = out.handle(opSpecialBesselJ1Out, "out")
+	blk.self = self.word(opSpecialBesselJ1Out, "self")
+	blk.out = out.word(opSpecialBesselJ1Out, "out")
 	call(opSpecialBesselJ1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4806,7 +4806,7 @@ func SpecialBesselY0(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialBesselY0, "self")
+	blk.self = self.word(opSpecialBesselY0, "self")
 	call(opSpecialBesselY0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4826,8 +4826,8 @@ func SpecialBesselY0Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialBesselY0Out, "self")
-	blk.out = out.handle(opSpecialBesselY0Out, "out")
+	blk.self = self.word(opSpecialBesselY0Out, "self")
+	blk.out = out.word(opSpecialBesselY0Out, "out")
 	call(opSpecialBesselY0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4846,7 +4846,7 @@ func SpecialBesselY1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialBesselY1, "self")
+	blk.self = self.word(opSpecialBesselY1, "self")
 	call(opSpecialBesselY1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -4866,8 +4866,8 @@ func SpecialBesselY1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialBesselY1Out, "self")
-	blk.out = out.handle(opSpecialBesselY1Out, "out")
+	blk.self = self.word(opSpecialBesselY1Out, "self")
+	blk.out = out.word(opSpecialBesselY1Out, "out")
 	call(opSpecialBesselY1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -4887,8 +4887,8 @@ func SpecialChebyshevPolynomialT(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialT, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialT, "n")
+	blk.x = x.word(opSpecialChebyshevPolynomialT, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialT, "n")
 	call(opSpecialChebyshevPolynomialT, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -4908,7 +4908,7 @@ func SpecialChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialTNScalar, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialTNScalar, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialTNScalar, "n")
 	call(opSpecialChebyshevPolynomialTNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -4930,9 +4930,9 @@ func SpecialChebyshevPolynomialTNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialTNScalarOut, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialTNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialTNScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialTNScalarOut, "out")
+	blk.out = out.word(opSpecialChebyshevPolynomialTNScalarOut, "out")
 	call(opSpecialChebyshevPolynomialTNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -4954,9 +4954,9 @@ func SpecialChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialTOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialTOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialTOut, "out")
+	blk.x = x.word(opSpecialChebyshevPolynomialTOut, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialTOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialTOut, "out")
 	call(opSpecialChebyshevPolynomialTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -4978,7 +4978,7 @@ func SpecialChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialTXScalar, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialTXScalar, "n")
+	blk.n = n.word(opSpecialChebyshevPolynomialTXScalar, "n")
 	call(opSpecialChebyshevPolynomialTXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5000,8 +5000,8 @@ func SpecialChebyshevPolynomialTXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialTXScalarOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialTXScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialTXScalarOut, "out")
+	blk.n = n.word(opSpecialChebyshevPolynomialTXScalarOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialTXScalarOut, "out")
 	call(opSpecialChebyshevPolynomialTXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -5021,8 +5021,8 @@ func SpecialChebyshevPolynomialU(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialU, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialU, "n")
+	blk.x = x.word(opSpecialChebyshevPolynomialU, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialU, "n")
 	call(opSpecialChebyshevPolynomialU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5042,7 +5042,7 @@ func SpecialChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialUNScalar, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialUNScalar, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialUNScalar, "n")
 	call(opSpecialChebyshevPolynomialUNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -5064,9 +5064,9 @@ func SpecialChebyshevPolynomialUNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialUNScalarOut, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialUNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialUNScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialUNScalarOut, "out")
+	blk.out = out.word(opSpecialChebyshevPolynomialUNScalarOut, "out")
 	call(opSpecialChebyshevPolynomialUNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -5088,9 +5088,9 @@ func SpecialChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialUOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialUOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialUOut, "out")
+	blk.x = x.word(opSpecialChebyshevPolynomialUOut, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialUOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialUOut, "out")
 	call(opSpecialChebyshevPolynomialUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5112,7 +5112,7 @@ func SpecialChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialUXScalar, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialUXScalar, "n")
+	blk.n = n.word(opSpecialChebyshevPolynomialUXScalar, "n")
 	call(opSpecialChebyshevPolynomialUXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5134,8 +5134,8 @@ func SpecialChebyshevPolynomialUXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialUXScalarOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialUXScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialUXScalarOut, "out")
+	blk.n = n.word(opSpecialChebyshevPolynomialUXScalarOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialUXScalarOut, "out")
 	call(opSpecialChebyshevPolynomialUXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -5155,8 +5155,8 @@ func SpecialChebyshevPolynomialV(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialV, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialV, "n")
+	blk.x = x.word(opSpecialChebyshevPolynomialV, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialV, "n")
 	call(opSpecialChebyshevPolynomialV, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5176,7 +5176,7 @@ func SpecialChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialVNScalar, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialVNScalar, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialVNScalar, "n")
 	call(opSpecialChebyshevPolynomialVNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -5198,9 +5198,9 @@ func SpecialChebyshevPolynomialVNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialVNScalarOut, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialVNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialVNScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialVNScalarOut, "out")
+	blk.out = out.word(opSpecialChebyshevPolynomialVNScalarOut, "out")
 	call(opSpecialChebyshevPolynomialVNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -5222,9 +5222,9 @@ func SpecialChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialVOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialVOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialVOut, "out")
+	blk.x = x.word(opSpecialChebyshevPolynomialVOut, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialVOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialVOut, "out")
 	call(opSpecialChebyshevPolynomialVOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5246,7 +5246,7 @@ func SpecialChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialVXScalar, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialVXScalar, "n")
+	blk.n = n.word(opSpecialChebyshevPolynomialVXScalar, "n")
 	call(opSpecialChebyshevPolynomialVXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5268,8 +5268,8 @@ func SpecialChebyshevPolynomialVXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialVXScalarOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialVXScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialVXScalarOut, "out")
+	blk.n = n.word(opSpecialChebyshevPolynomialVXScalarOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialVXScalarOut, "out")
 	call(opSpecialChebyshevPolynomialVXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -5289,8 +5289,8 @@ func SpecialChebyshevPolynomialW(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialW, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialW, "n")
+	blk.x = x.word(opSpecialChebyshevPolynomialW, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialW, "n")
 	call(opSpecialChebyshevPolynomialW, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5310,7 +5310,7 @@ func SpecialChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialWNScalar, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialWNScalar, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialWNScalar, "n")
 	call(opSpecialChebyshevPolynomialWNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -5332,9 +5332,9 @@ func SpecialChebyshevPolynomialWNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialWNScalarOut, "x")
+	blk.x = x.word(opSpecialChebyshevPolynomialWNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialChebyshevPolynomialWNScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialWNScalarOut, "out")
+	blk.out = out.word(opSpecialChebyshevPolynomialWNScalarOut, "out")
 	call(opSpecialChebyshevPolynomialWNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -5356,9 +5356,9 @@ func SpecialChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialChebyshevPolynomialWOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialWOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialWOut, "out")
+	blk.x = x.word(opSpecialChebyshevPolynomialWOut, "x")
+	blk.n = n.word(opSpecialChebyshevPolynomialWOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialWOut, "out")
 	call(opSpecialChebyshevPolynomialWOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5380,7 +5380,7 @@ func SpecialChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialWXScalar, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialWXScalar, "n")
+	blk.n = n.word(opSpecialChebyshevPolynomialWXScalar, "n")
 	call(opSpecialChebyshevPolynomialWXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5402,8 +5402,8 @@ func SpecialChebyshevPolynomialWXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialChebyshevPolynomialWXScalarOut, "x")
-	blk.n = n.handle(opSpecialChebyshevPolynomialWXScalarOut, "n")
-	blk.out = out.handle(opSpecialChebyshevPolynomialWXScalarOut, "out")
+	blk.n = n.word(opSpecialChebyshevPolynomialWXScalarOut, "n")
+	blk.out = out.word(opSpecialChebyshevPolynomialWXScalarOut, "out")
 	call(opSpecialChebyshevPolynomialWXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -5421,7 +5421,7 @@ func SpecialDigamma(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialDigamma, "self")
+	blk.self = self.word(opSpecialDigamma, "self")
 	call(opSpecialDigamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5440,8 +5440,8 @@ func SpecialDigammaOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialDigammaOut, "self")
-	blk.out = out.handle(opSpecialDigammaOut, "out")
+	blk.self = self.word(opSpecialDigammaOut, "self")
+	blk.out = out.word(opSpecialDigammaOut, "out")
 	call(opSpecialDigammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5459,7 +5459,7 @@ func SpecialEntr(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialEntr, "self")
+	blk.self = self.word(opSpecialEntr, "self")
 	call(opSpecialEntr, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5479,8 +5479,8 @@ func SpecialEntrOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialEntrOut, "self")
-	blk.out = out.handle(opSpecialEntrOut, "out")
+	blk.self = self.word(opSpecialEntrOut, "self")
+	blk.out = out.word(opSpecialEntrOut, "out")
 	call(opSpecialEntrOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5498,7 +5498,7 @@ func SpecialErf(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialErf, "self")
+	blk.self = self.word(opSpecialErf, "self")
 	call(opSpecialErf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5515,7 +5515,7 @@ func SpecialErfc(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialErfc, "self")
+	blk.self = self.word(opSpecialErfc, "self")
 	call(opSpecialErfc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5535,8 +5535,8 @@ func SpecialErfcOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialErfcOut, "self")
-	blk.out = out.handle(opSpecialErfcOut, "out")
+	blk.self = self.word(opSpecialErfcOut, "self")
+	blk.out = out.word(opSpecialErfcOut, "out")
 	call(opSpecialErfcOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5555,7 +5555,7 @@ func SpecialErfcx(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialErfcx, "self")
+	blk.self = self.word(opSpecialErfcx, "self")
 	call(opSpecialErfcx, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5575,8 +5575,8 @@ func SpecialErfcxOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialErfcxOut, "self")
-	blk.out = out.handle(opSpecialErfcxOut, "out")
+	blk.self = self.word(opSpecialErfcxOut, "self")
+	blk.out = out.word(opSpecialErfcxOut, "out")
 	call(opSpecialErfcxOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5594,7 +5594,7 @@ func SpecialErfinv(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialErfinv, "self")
+	blk.self = self.word(opSpecialErfinv, "self")
 	call(opSpecialErfinv, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5613,8 +5613,8 @@ func SpecialErfinvOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialErfinvOut, "self")
-	blk.out = out.handle(opSpecialErfinvOut, "out")
+	blk.self = self.word(opSpecialErfinvOut, "self")
+	blk.out = out.word(opSpecialErfinvOut, "out")
 	call(opSpecialErfinvOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5634,8 +5634,8 @@ func SpecialErfOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialErfOut, "self")
-	blk.out = out.handle(opSpecialErfOut, "out")
+	blk.self = self.word(opSpecialErfOut, "self")
+	blk.out = out.word(opSpecialErfOut, "out")
 	call(opSpecialErfOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5653,7 +5653,7 @@ func SpecialExp2(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialExp2, "self")
+	blk.self = self.word(opSpecialExp2, "self")
 	call(opSpecialExp2, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5672,8 +5672,8 @@ func SpecialExp2Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialExp2Out, "self")
-	blk.out = out.handle(opSpecialExp2Out, "out")
+	blk.self = self.word(opSpecialExp2Out, "self")
+	blk.out = out.word(opSpecialExp2Out, "out")
 	call(opSpecialExp2Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5691,7 +5691,7 @@ func SpecialExpit(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialExpit, "self")
+	blk.self = self.word(opSpecialExpit, "self")
 	call(opSpecialExpit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5710,8 +5710,8 @@ func SpecialExpitOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialExpitOut, "self")
-	blk.out = out.handle(opSpecialExpitOut, "out")
+	blk.self = self.word(opSpecialExpitOut, "self")
+	blk.out = out.word(opSpecialExpitOut, "out")
 	call(opSpecialExpitOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5729,7 +5729,7 @@ func SpecialExpm1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialExpm1, "self")
+	blk.self = self.word(opSpecialExpm1, "self")
 	call(opSpecialExpm1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5748,8 +5748,8 @@ func SpecialExpm1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialExpm1Out, "self")
-	blk.out = out.handle(opSpecialExpm1Out, "out")
+	blk.self = self.word(opSpecialExpm1Out, "self")
+	blk.out = out.word(opSpecialExpm1Out, "out")
 	call(opSpecialExpm1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5769,8 +5769,8 @@ func SpecialGammaInc(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialGammaInc, "self")
-	blk.other = other.handle(opSpecialGammaInc, "other")
+	blk.self = self.word(opSpecialGammaInc, "self")
+	blk.other = other.word(opSpecialGammaInc, "other")
 	call(opSpecialGammaInc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5790,8 +5790,8 @@ func SpecialGammaIncC(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialGammaIncC, "self")
-	blk.other = other.handle(opSpecialGammaIncC, "other")
+	blk.self = self.word(opSpecialGammaIncC, "self")
+	blk.other = other.word(opSpecialGammaIncC, "other")
 	call(opSpecialGammaIncC, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5813,9 +5813,9 @@ func SpecialGammaIncCOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialGammaIncCOut, "self")
-	blk.other = other.handle(opSpecialGammaIncCOut, "other")
-	blk.out = out.handle(opSpecialGammaIncCOut, "out")
+	blk.self = self.word(opSpecialGammaIncCOut, "self")
+	blk.other = other.word(opSpecialGammaIncCOut, "other")
+	blk.out = out.word(opSpecialGammaIncCOut, "out")
 	call(opSpecialGammaIncCOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5838,9 +5838,9 @@ func SpecialGammaIncOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialGammaIncOut, "self")
-	blk.other = other.handle(opSpecialGammaIncOut, "other")
-	blk.out = out.handle(opSpecialGammaIncOut, "out")
+	blk.self = self.word(opSpecialGammaIncOut, "self")
+	blk.other = other.word(opSpecialGammaIncOut, "other")
+	blk.out = out.word(opSpecialGammaIncOut, "out")
 	call(opSpecialGammaIncOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -5859,7 +5859,7 @@ func SpecialGammaLn(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialGammaLn, "self")
+	blk.self = self.word(opSpecialGammaLn, "self")
 	call(opSpecialGammaLn, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -5878,8 +5878,8 @@ func SpecialGammaLnOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialGammaLnOut, "self")
-	blk.out = out.handle(opSpecialGammaLnOut, "out")
+	blk.self = self.word(opSpecialGammaLnOut, "self")
+	blk.out = out.word(opSpecialGammaLnOut, "out")
 	call(opSpecialGammaLnOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -5899,8 +5899,8 @@ func SpecialHermitePolynomialH(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialH, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialH, "n")
+	blk.x = x.word(opSpecialHermitePolynomialH, "x")
+	blk.n = n.word(opSpecialHermitePolynomialH, "n")
 	call(opSpecialHermitePolynomialH, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5920,8 +5920,8 @@ func SpecialHermitePolynomialHe(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHe, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHe, "n")
+	blk.x = x.word(opSpecialHermitePolynomialHe, "x")
+	blk.n = n.word(opSpecialHermitePolynomialHe, "n")
 	call(opSpecialHermitePolynomialHe, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -5941,7 +5941,7 @@ func SpecialHermitePolynomialHeNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHeNScalar, "x")
+	blk.x = x.word(opSpecialHermitePolynomialHeNScalar, "x")
 	blk.n = makeScalar(n, opSpecialHermitePolynomialHeNScalar, "n")
 	call(opSpecialHermitePolynomialHeNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -5963,9 +5963,9 @@ func SpecialHermitePolynomialHeNScalarOut(x Tensor, n Scalar, out Tensor) Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHeNScalarOut, "x")
+	blk.x = x.word(opSpecialHermitePolynomialHeNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialHermitePolynomialHeNScalarOut, "n")
-	blk.out = out.handle(opSpecialHermitePolynomialHeNScalarOut, "out")
+	blk.out = out.word(opSpecialHermitePolynomialHeNScalarOut, "out")
 	call(opSpecialHermitePolynomialHeNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -5987,9 +5987,9 @@ func SpecialHermitePolynomialHeOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHeOut, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHeOut, "n")
-	blk.out = out.handle(opSpecialHermitePolynomialHeOut, "out")
+	blk.x = x.word(opSpecialHermitePolynomialHeOut, "x")
+	blk.n = n.word(opSpecialHermitePolynomialHeOut, "n")
+	blk.out = out.word(opSpecialHermitePolynomialHeOut, "out")
 	call(opSpecialHermitePolynomialHeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -6011,7 +6011,7 @@ func SpecialHermitePolynomialHeXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialHermitePolynomialHeXScalar, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHeXScalar, "n")
+	blk.n = n.word(opSpecialHermitePolynomialHeXScalar, "n")
 	call(opSpecialHermitePolynomialHeXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6033,8 +6033,8 @@ func SpecialHermitePolynomialHeXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialHermitePolynomialHeXScalarOut, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHeXScalarOut, "n")
-	blk.out = out.handle(opSpecialHermitePolynomialHeXScalarOut, "out")
+	blk.n = n.word(opSpecialHermitePolynomialHeXScalarOut, "n")
+	blk.out = out.word(opSpecialHermitePolynomialHeXScalarOut, "out")
 	call(opSpecialHermitePolynomialHeXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -6054,7 +6054,7 @@ func SpecialHermitePolynomialHNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHNScalar, "x")
+	blk.x = x.word(opSpecialHermitePolynomialHNScalar, "x")
 	blk.n = makeScalar(n, opSpecialHermitePolynomialHNScalar, "n")
 	call(opSpecialHermitePolynomialHNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -6076,9 +6076,9 @@ func SpecialHermitePolynomialHNScalarOut(x Tensor, n Scalar, out Tensor) Tensor 
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHNScalarOut, "x")
+	blk.x = x.word(opSpecialHermitePolynomialHNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialHermitePolynomialHNScalarOut, "n")
-	blk.out = out.handle(opSpecialHermitePolynomialHNScalarOut, "out")
+	blk.out = out.word(opSpecialHermitePolynomialHNScalarOut, "out")
 	call(opSpecialHermitePolynomialHNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -6100,9 +6100,9 @@ func SpecialHermitePolynomialHOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialHermitePolynomialHOut, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHOut, "n")
-	blk.out = out.handle(opSpecialHermitePolynomialHOut, "out")
+	blk.x = x.word(opSpecialHermitePolynomialHOut, "x")
+	blk.n = n.word(opSpecialHermitePolynomialHOut, "n")
+	blk.out = out.word(opSpecialHermitePolynomialHOut, "out")
 	call(opSpecialHermitePolynomialHOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -6124,7 +6124,7 @@ func SpecialHermitePolynomialHXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialHermitePolynomialHXScalar, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHXScalar, "n")
+	blk.n = n.word(opSpecialHermitePolynomialHXScalar, "n")
 	call(opSpecialHermitePolynomialHXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6146,8 +6146,8 @@ func SpecialHermitePolynomialHXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialHermitePolynomialHXScalarOut, "x")
-	blk.n = n.handle(opSpecialHermitePolynomialHXScalarOut, "n")
-	blk.out = out.handle(opSpecialHermitePolynomialHXScalarOut, "out")
+	blk.n = n.word(opSpecialHermitePolynomialHXScalarOut, "n")
+	blk.out = out.word(opSpecialHermitePolynomialHXScalarOut, "out")
 	call(opSpecialHermitePolynomialHXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -6166,7 +6166,7 @@ func SpecialI0(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialI0, "self")
+	blk.self = self.word(opSpecialI0, "self")
 	call(opSpecialI0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6184,7 +6184,7 @@ func SpecialI0E(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialI0E, "self")
+	blk.self = self.word(opSpecialI0E, "self")
 	call(opSpecialI0E, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6204,8 +6204,8 @@ func SpecialI0EOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialI0EOut, "self")
-	blk.out = out.handle(opSpecialI0EOut, "out")
+	blk.self = self.word(opSpecialI0EOut, "self")
+	blk.out = out.word(opSpecialI0EOut, "out")
 	call(opSpecialI0EOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6226,8 +6226,8 @@ func SpecialI0Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialI0Out, "self")
-	blk.out = out.handle(opSpecialI0Out, "out")
+	blk.self = self.word(opSpecialI0Out, "self")
+	blk.out = out.word(opSpecialI0Out, "out")
 	call(opSpecialI0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6246,7 +6246,7 @@ func SpecialI1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialI1, "self")
+	blk.self = self.word(opSpecialI1, "self")
 	call(opSpecialI1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6264,7 +6264,7 @@ func SpecialI1E(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialI1E, "self")
+	blk.self = self.word(opSpecialI1E, "self")
 	call(opSpecialI1E, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6284,8 +6284,8 @@ func SpecialI1EOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialI1EOut, "self")
-	blk.out = out.handle(opSpecialI1EOut, "out")
+	blk.self = self.word(opSpecialI1EOut, "self")
+	blk.out = out.word(opSpecialI1EOut, "out")
 	call(opSpecialI1EOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6306,8 +6306,8 @@ func SpecialI1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialI1Out, "self")
-	blk.out = out.handle(opSpecialI1Out, "out")
+	blk.self = self.word(opSpecialI1Out, "self")
+	blk.out = out.word(opSpecialI1Out, "out")
 	call(opSpecialI1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6327,8 +6327,8 @@ func SpecialLaguerrePolynomialL(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialLaguerrePolynomialL, "x")
-	blk.n = n.handle(opSpecialLaguerrePolynomialL, "n")
+	blk.x = x.word(opSpecialLaguerrePolynomialL, "x")
+	blk.n = n.word(opSpecialLaguerrePolynomialL, "n")
 	call(opSpecialLaguerrePolynomialL, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -6348,7 +6348,7 @@ func SpecialLaguerrePolynomialLNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialLaguerrePolynomialLNScalar, "x")
+	blk.x = x.word(opSpecialLaguerrePolynomialLNScalar, "x")
 	blk.n = makeScalar(n, opSpecialLaguerrePolynomialLNScalar, "n")
 	call(opSpecialLaguerrePolynomialLNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -6370,9 +6370,9 @@ func SpecialLaguerrePolynomialLNScalarOut(x Tensor, n Scalar, out Tensor) Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialLaguerrePolynomialLNScalarOut, "x")
+	blk.x = x.word(opSpecialLaguerrePolynomialLNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialLaguerrePolynomialLNScalarOut, "n")
-	blk.out = out.handle(opSpecialLaguerrePolynomialLNScalarOut, "out")
+	blk.out = out.word(opSpecialLaguerrePolynomialLNScalarOut, "out")
 	call(opSpecialLaguerrePolynomialLNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -6394,9 +6394,9 @@ func SpecialLaguerrePolynomialLOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialLaguerrePolynomialLOut, "x")
-	blk.n = n.handle(opSpecialLaguerrePolynomialLOut, "n")
-	blk.out = out.handle(opSpecialLaguerrePolynomialLOut, "out")
+	blk.x = x.word(opSpecialLaguerrePolynomialLOut, "x")
+	blk.n = n.word(opSpecialLaguerrePolynomialLOut, "n")
+	blk.out = out.word(opSpecialLaguerrePolynomialLOut, "out")
 	call(opSpecialLaguerrePolynomialLOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -6418,7 +6418,7 @@ func SpecialLaguerrePolynomialLXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialLaguerrePolynomialLXScalar, "x")
-	blk.n = n.handle(opSpecialLaguerrePolynomialLXScalar, "n")
+	blk.n = n.word(opSpecialLaguerrePolynomialLXScalar, "n")
 	call(opSpecialLaguerrePolynomialLXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6440,8 +6440,8 @@ func SpecialLaguerrePolynomialLXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialLaguerrePolynomialLXScalarOut, "x")
-	blk.n = n.handle(opSpecialLaguerrePolynomialLXScalarOut, "n")
-	blk.out = out.handle(opSpecialLaguerrePolynomialLXScalarOut, "out")
+	blk.n = n.word(opSpecialLaguerrePolynomialLXScalarOut, "n")
+	blk.out = out.word(opSpecialLaguerrePolynomialLXScalarOut, "out")
 	call(opSpecialLaguerrePolynomialLXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -6461,8 +6461,8 @@ func SpecialLegendrePolynomialP(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialLegendrePolynomialP, "x")
-	blk.n = n.handle(opSpecialLegendrePolynomialP, "n")
+	blk.x = x.word(opSpecialLegendrePolynomialP, "x")
+	blk.n = n.word(opSpecialLegendrePolynomialP, "n")
 	call(opSpecialLegendrePolynomialP, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -6482,7 +6482,7 @@ func SpecialLegendrePolynomialPNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialLegendrePolynomialPNScalar, "x")
+	blk.x = x.word(opSpecialLegendrePolynomialPNScalar, "x")
 	blk.n = makeScalar(n, opSpecialLegendrePolynomialPNScalar, "n")
 	call(opSpecialLegendrePolynomialPNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -6504,9 +6504,9 @@ func SpecialLegendrePolynomialPNScalarOut(x Tensor, n Scalar, out Tensor) Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialLegendrePolynomialPNScalarOut, "x")
+	blk.x = x.word(opSpecialLegendrePolynomialPNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialLegendrePolynomialPNScalarOut, "n")
-	blk.out = out.handle(opSpecialLegendrePolynomialPNScalarOut, "out")
+	blk.out = out.word(opSpecialLegendrePolynomialPNScalarOut, "out")
 	call(opSpecialLegendrePolynomialPNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -6528,9 +6528,9 @@ func SpecialLegendrePolynomialPOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialLegendrePolynomialPOut, "x")
-	blk.n = n.handle(opSpecialLegendrePolynomialPOut, "n")
-	blk.out = out.handle(opSpecialLegendrePolynomialPOut, "out")
+	blk.x = x.word(opSpecialLegendrePolynomialPOut, "x")
+	blk.n = n.word(opSpecialLegendrePolynomialPOut, "n")
+	blk.out = out.word(opSpecialLegendrePolynomialPOut, "out")
 	call(opSpecialLegendrePolynomialPOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -6552,7 +6552,7 @@ func SpecialLegendrePolynomialPXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialLegendrePolynomialPXScalar, "x")
-	blk.n = n.handle(opSpecialLegendrePolynomialPXScalar, "n")
+	blk.n = n.word(opSpecialLegendrePolynomialPXScalar, "n")
 	call(opSpecialLegendrePolynomialPXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6574,8 +6574,8 @@ func SpecialLegendrePolynomialPXScalarOut(x Scalar, n, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialLegendrePolynomialPXScalarOut, "x")
-	blk.n = n.handle(opSpecialLegendrePolynomialPXScalarOut, "n")
-	blk.out = out.handle(opSpecialLegendrePolynomialPXScalarOut, "out")
+	blk.n = n.word(opSpecialLegendrePolynomialPXScalarOut, "n")
+	blk.out = out.word(opSpecialLegendrePolynomialPXScalarOut, "out")
 	call(opSpecialLegendrePolynomialPXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -6593,7 +6593,7 @@ func SpecialLog1p(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialLog1p, "self")
+	blk.self = self.word(opSpecialLog1p, "self")
 	call(opSpecialLog1p, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6612,8 +6612,8 @@ func SpecialLog1pOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialLog1pOut, "self")
-	blk.out = out.handle(opSpecialLog1pOut, "out")
+	blk.self = self.word(opSpecialLog1pOut, "self")
+	blk.out = out.word(opSpecialLog1pOut, "out")
 	call(opSpecialLog1pOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6641,7 +6641,7 @@ func SpecialLogit(self Tensor, opts ...SpecialLogitOptions) Tensor {
 	if given(len(opts), opSpecialLogit) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialLogit, "self")
+	blk.self = self.word(opSpecialLogit, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
 	call(opSpecialLogit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -6667,9 +6667,9 @@ func SpecialLogitOut(self, out Tensor, opts ...SpecialLogitOptions) Tensor {
 	if given(len(opts), opSpecialLogitOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialLogitOut, "self")
+	blk.self = self.word(opSpecialLogitOut, "self")
 	blk.eps = unsafe.Pointer(opt.Eps)
-	blk.out = out.handle(opSpecialLogitOut, "out")
+	blk.out = out.word(opSpecialLogitOut, "out")
 	call(opSpecialLogitOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6688,7 +6688,7 @@ func SpecialLogNDTR(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialLogNDTR, "self")
+	blk.self = self.word(opSpecialLogNDTR, "self")
 	call(opSpecialLogNDTR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6708,8 +6708,8 @@ func SpecialLogNDTROut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialLogNDTROut, "self")
-	blk.out = out.handle(opSpecialLogNDTROut, "out")
+	blk.self = self.word(opSpecialLogNDTROut, "self")
+	blk.out = out.word(opSpecialLogNDTROut, "out")
 	call(opSpecialLogNDTROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6738,7 +6738,7 @@ func SpecialLogSoftmax(self Tensor, dim int64, opts ...SpecialLogSoftmaxOptions)
 	if given(len(opts), opSpecialLogSoftmax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialLogSoftmax, "self")
+	blk.self = self.word(opSpecialLogSoftmax, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opSpecialLogSoftmax, unsafe.Pointer(&blk))
@@ -6770,7 +6770,7 @@ func SpecialLogSumExp(self Tensor, dim []int64, opts ...SpecialLogSumExpOptions)
 	if given(len(opts), opSpecialLogSumExp) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialLogSumExp, "self")
+	blk.self = self.word(opSpecialLogSumExp, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	call(opSpecialLogSumExp, unsafe.Pointer(&blk))
@@ -6799,10 +6799,10 @@ func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLo
 	if given(len(opts), opSpecialLogSumExpOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialLogSumExpOut, "self")
+	blk.self = self.word(opSpecialLogSumExpOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opSpecialLogSumExpOut, "out")
+	blk.out = out.word(opSpecialLogSumExpOut, "out")
 	call(opSpecialLogSumExpOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6821,7 +6821,7 @@ func SpecialModifiedBesselI0(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialModifiedBesselI0, "self")
+	blk.self = self.word(opSpecialModifiedBesselI0, "self")
 	call(opSpecialModifiedBesselI0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6841,8 +6841,8 @@ func SpecialModifiedBesselI0Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialModifiedBesselI0Out, "self")
-	blk.out = out.handle(opSpecialModifiedBesselI0Out, "out")
+	blk.self = self.word(opSpecialModifiedBesselI0Out, "self")
+	blk.out = out.word(opSpecialModifiedBesselI0Out, "out")
 	call(opSpecialModifiedBesselI0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6861,7 +6861,7 @@ func SpecialModifiedBesselI1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialModifiedBesselI1, "self")
+	blk.self = self.word(opSpecialModifiedBesselI1, "self")
 	call(opSpecialModifiedBesselI1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6881,8 +6881,8 @@ func SpecialModifiedBesselI1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialModifiedBesselI1Out, "self")
-	blk.out = out.handle(opSpecialModifiedBesselI1Out, "out")
+	blk.self = self.word(opSpecialModifiedBesselI1Out, "self")
+	blk.out = out.word(opSpecialModifiedBesselI1Out, "out")
 	call(opSpecialModifiedBesselI1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6901,7 +6901,7 @@ func SpecialModifiedBesselK0(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialModifiedBesselK0, "self")
+	blk.self = self.word(opSpecialModifiedBesselK0, "self")
 	call(opSpecialModifiedBesselK0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6921,8 +6921,8 @@ func SpecialModifiedBesselK0Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialModifiedBesselK0Out, "self")
-	blk.out = out.handle(opSpecialModifiedBesselK0Out, "out")
+	blk.self = self.word(opSpecialModifiedBesselK0Out, "self")
+	blk.out = out.word(opSpecialModifiedBesselK0Out, "out")
 	call(opSpecialModifiedBesselK0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6941,7 +6941,7 @@ func SpecialModifiedBesselK1(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialModifiedBesselK1, "self")
+	blk.self = self.word(opSpecialModifiedBesselK1, "self")
 	call(opSpecialModifiedBesselK1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -6961,8 +6961,8 @@ func SpecialModifiedBesselK1Out(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialModifiedBesselK1Out, "self")
-	blk.out = out.handle(opSpecialModifiedBesselK1Out, "out")
+	blk.self = self.word(opSpecialModifiedBesselK1Out, "self")
+	blk.out = out.word(opSpecialModifiedBesselK1Out, "out")
 	call(opSpecialModifiedBesselK1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -6982,7 +6982,7 @@ func SpecialMultiGammaLn(self Tensor, p int64) Tensor {
 		p     int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialMultiGammaLn, "self")
+	blk.self = self.word(opSpecialMultiGammaLn, "self")
 	blk.p = p
 	call(opSpecialMultiGammaLn, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -7004,9 +7004,9 @@ func SpecialMultiGammaLnOut(self Tensor, p int64, out Tensor) Tensor {
 		p     int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialMultiGammaLnOut, "self")
+	blk.self = self.word(opSpecialMultiGammaLnOut, "self")
 	blk.p = p
-	blk.out = out.handle(opSpecialMultiGammaLnOut, "out")
+	blk.out = out.word(opSpecialMultiGammaLnOut, "out")
 	call(opSpecialMultiGammaLnOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7025,7 +7025,7 @@ func SpecialNDTR(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialNDTR, "self")
+	blk.self = self.word(opSpecialNDTR, "self")
 	call(opSpecialNDTR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7043,7 +7043,7 @@ func SpecialNDTRI(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialNDTRI, "self")
+	blk.self = self.word(opSpecialNDTRI, "self")
 	call(opSpecialNDTRI, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7063,8 +7063,8 @@ func SpecialNDTRIOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialNDTRIOut, "self")
-	blk.out = out.handle(opSpecialNDTRIOut, "out")
+	blk.self = self.word(opSpecialNDTRIOut, "self")
+	blk.out = out.word(opSpecialNDTRIOut, "out")
 	call(opSpecialNDTRIOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7085,8 +7085,8 @@ func SpecialNDTROut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialNDTROut, "self")
-	blk.out = out.handle(opSpecialNDTROut, "out")
+	blk.self = self.word(opSpecialNDTROut, "self")
+	blk.out = out.word(opSpecialNDTROut, "out")
 	call(opSpecialNDTROut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7106,7 +7106,7 @@ func SpecialPolygamma(n int64, self Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.n = n
-	blk.self = self.handle(opSpecialPolygamma, "self")
+	blk.self = self.word(opSpecialPolygamma, "self")
 	call(opSpecialPolygamma, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7128,8 +7128,8 @@ func SpecialPolygammaOut(n int64, self, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.n = n
-	blk.self = self.handle(opSpecialPolygammaOut, "self")
-	blk.out = out.handle(opSpecialPolygammaOut, "out")
+	blk.self = self.word(opSpecialPolygammaOut, "self")
+	blk.out = out.word(opSpecialPolygammaOut, "out")
 	call(opSpecialPolygammaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7147,7 +7147,7 @@ func SpecialPsi(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialPsi, "self")
+	blk.self = self.word(opSpecialPsi, "self")
 	call(opSpecialPsi, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7166,8 +7166,8 @@ func SpecialPsiOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialPsiOut, "self")
-	blk.out = out.handle(opSpecialPsiOut, "out")
+	blk.self = self.word(opSpecialPsiOut, "self")
+	blk.out = out.word(opSpecialPsiOut, "out")
 	call(opSpecialPsiOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7195,7 +7195,7 @@ func SpecialRound(self Tensor, opts ...SpecialRoundOptions) Tensor {
 	if given(len(opts), opSpecialRound) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialRound, "self")
+	blk.self = self.word(opSpecialRound, "self")
 	blk.decimals = opt.Decimals
 	call(opSpecialRound, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -7221,9 +7221,9 @@ func SpecialRoundOut(self, out Tensor, opts ...SpecialRoundOptions) Tensor {
 	if given(len(opts), opSpecialRoundOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialRoundOut, "self")
+	blk.self = self.word(opSpecialRoundOut, "self")
 	blk.decimals = opt.Decimals
-	blk.out = out.handle(opSpecialRoundOut, "out")
+	blk.out = out.word(opSpecialRoundOut, "out")
 	call(opSpecialRoundOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7242,7 +7242,7 @@ func SpecialScaledModifiedBesselK0(x Tensor) Tensor {
 		x     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialScaledModifiedBesselK0, "x")
+	blk.x = x.word(opSpecialScaledModifiedBesselK0, "x")
 	call(opSpecialScaledModifiedBesselK0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7262,8 +7262,8 @@ func SpecialScaledModifiedBesselK0Out(x, out Tensor) Tensor {
 		x     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialScaledModifiedBesselK0Out, "x")
-	blk.out = out.handle(opSpecialScaledModifiedBesselK0Out, "out")
+	blk.x = x.word(opSpecialScaledModifiedBesselK0Out, "x")
+	blk.out = out.word(opSpecialScaledModifiedBesselK0Out, "out")
 	call(opSpecialScaledModifiedBesselK0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7282,7 +7282,7 @@ func SpecialScaledModifiedBesselK1(x Tensor) Tensor {
 		x     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialScaledModifiedBesselK1, "x")
+	blk.x = x.word(opSpecialScaledModifiedBesselK1, "x")
 	call(opSpecialScaledModifiedBesselK1, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7302,8 +7302,8 @@ func SpecialScaledModifiedBesselK1Out(x, out Tensor) Tensor {
 		x     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialScaledModifiedBesselK1Out, "x")
-	blk.out = out.handle(opSpecialScaledModifiedBesselK1Out, "out")
+	blk.x = x.word(opSpecialScaledModifiedBesselK1Out, "x")
+	blk.out = out.word(opSpecialScaledModifiedBesselK1Out, "out")
 	call(opSpecialScaledModifiedBesselK1Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7323,8 +7323,8 @@ func SpecialShiftedChebyshevPolynomialT(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialT, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialT, "n")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialT, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialT, "n")
 	call(opSpecialShiftedChebyshevPolynomialT, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7344,7 +7344,7 @@ func SpecialShiftedChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialTNScalar, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialTNScalar, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialTNScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialTNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -7366,9 +7366,9 @@ func SpecialShiftedChebyshevPolynomialTNScalarOut(x Tensor, n Scalar, out Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialTNScalarOut, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialTNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialTNScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialTNScalarOut, "out")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialTNScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialTNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7390,9 +7390,9 @@ func SpecialShiftedChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialTOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialTOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialTOut, "out")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialTOut, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialTOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialTOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialTOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7414,7 +7414,7 @@ func SpecialShiftedChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialTXScalar, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialTXScalar, "n")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialTXScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialTXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7436,8 +7436,8 @@ func SpecialShiftedChebyshevPolynomialTXScalarOut(x Scalar, n, out Tensor) Tenso
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialTXScalarOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialTXScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialTXScalarOut, "out")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialTXScalarOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialTXScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialTXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -7457,8 +7457,8 @@ func SpecialShiftedChebyshevPolynomialU(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialU, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialU, "n")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialU, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialU, "n")
 	call(opSpecialShiftedChebyshevPolynomialU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7478,7 +7478,7 @@ func SpecialShiftedChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialUNScalar, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialUNScalar, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialUNScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialUNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -7500,9 +7500,9 @@ func SpecialShiftedChebyshevPolynomialUNScalarOut(x Tensor, n Scalar, out Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialUNScalarOut, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialUNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialUNScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialUNScalarOut, "out")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialUNScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialUNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7524,9 +7524,9 @@ func SpecialShiftedChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialUOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialUOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialUOut, "out")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialUOut, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialUOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialUOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialUOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7548,7 +7548,7 @@ func SpecialShiftedChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialUXScalar, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialUXScalar, "n")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialUXScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialUXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7570,8 +7570,8 @@ func SpecialShiftedChebyshevPolynomialUXScalarOut(x Scalar, n, out Tensor) Tenso
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialUXScalarOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialUXScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialUXScalarOut, "out")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialUXScalarOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialUXScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialUXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -7591,8 +7591,8 @@ func SpecialShiftedChebyshevPolynomialV(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialV, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialV, "n")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialV, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialV, "n")
 	call(opSpecialShiftedChebyshevPolynomialV, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7612,7 +7612,7 @@ func SpecialShiftedChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialVNScalar, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialVNScalar, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialVNScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialVNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -7634,9 +7634,9 @@ func SpecialShiftedChebyshevPolynomialVNScalarOut(x Tensor, n Scalar, out Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialVNScalarOut, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialVNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialVNScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialVNScalarOut, "out")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialVNScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialVNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7658,9 +7658,9 @@ func SpecialShiftedChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialVOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialVOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialVOut, "out")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialVOut, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialVOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialVOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialVOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7682,7 +7682,7 @@ func SpecialShiftedChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialVXScalar, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialVXScalar, "n")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialVXScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialVXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7704,8 +7704,8 @@ func SpecialShiftedChebyshevPolynomialVXScalarOut(x Scalar, n, out Tensor) Tenso
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialVXScalarOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialVXScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialVXScalarOut, "out")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialVXScalarOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialVXScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialVXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -7725,8 +7725,8 @@ func SpecialShiftedChebyshevPolynomialW(x, n Tensor) Tensor {
 		n     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialW, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialW, "n")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialW, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialW, "n")
 	call(opSpecialShiftedChebyshevPolynomialW, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7746,7 +7746,7 @@ func SpecialShiftedChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 		n     cScalar
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialWNScalar, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialWNScalar, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialWNScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialWNScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
@@ -7768,9 +7768,9 @@ func SpecialShiftedChebyshevPolynomialWNScalarOut(x Tensor, n Scalar, out Tensor
 		n     cScalar
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialWNScalarOut, "x")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialWNScalarOut, "x")
 	blk.n = makeScalar(n, opSpecialShiftedChebyshevPolynomialWNScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialWNScalarOut, "out")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialWNScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialWNScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7792,9 +7792,9 @@ func SpecialShiftedChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 		n     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialShiftedChebyshevPolynomialWOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialWOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialWOut, "out")
+	blk.x = x.word(opSpecialShiftedChebyshevPolynomialWOut, "x")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialWOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialWOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialWOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(n.T)
@@ -7816,7 +7816,7 @@ func SpecialShiftedChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialWXScalar, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialWXScalar, "n")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialWXScalar, "n")
 	call(opSpecialShiftedChebyshevPolynomialWXScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7838,8 +7838,8 @@ func SpecialShiftedChebyshevPolynomialWXScalarOut(x Scalar, n, out Tensor) Tenso
 		out   unsafe.Pointer
 	}
 	blk.x = makeScalar(x, opSpecialShiftedChebyshevPolynomialWXScalarOut, "x")
-	blk.n = n.handle(opSpecialShiftedChebyshevPolynomialWXScalarOut, "n")
-	blk.out = out.handle(opSpecialShiftedChebyshevPolynomialWXScalarOut, "out")
+	blk.n = n.word(opSpecialShiftedChebyshevPolynomialWXScalarOut, "n")
+	blk.out = out.word(opSpecialShiftedChebyshevPolynomialWXScalarOut, "out")
 	call(opSpecialShiftedChebyshevPolynomialWXScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(n.T)
 	runtime.KeepAlive(out.T)
@@ -7857,7 +7857,7 @@ func SpecialSinc(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialSinc, "self")
+	blk.self = self.word(opSpecialSinc, "self")
 	call(opSpecialSinc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7876,8 +7876,8 @@ func SpecialSincOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialSincOut, "self")
-	blk.out = out.handle(opSpecialSincOut, "out")
+	blk.self = self.word(opSpecialSincOut, "self")
+	blk.out = out.word(opSpecialSincOut, "out")
 	call(opSpecialSincOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -7906,7 +7906,7 @@ func SpecialSoftmax(self Tensor, dim int64, opts ...SpecialSoftmaxOptions) Tenso
 	if given(len(opts), opSpecialSoftmax) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSpecialSoftmax, "self")
+	blk.self = self.word(opSpecialSoftmax, "self")
 	blk.dim = dim
 	blk.dtype = int64(opt.DType)
 	call(opSpecialSoftmax, unsafe.Pointer(&blk))
@@ -7926,7 +7926,7 @@ func SpecialSphericalBesselJ0(x Tensor) Tensor {
 		x     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.x = x.handle(opSpecialSphericalBesselJ0, "x")
+	blk.x = x.word(opSpecialSphericalBesselJ0, "x")
 	call(opSpecialSphericalBesselJ0, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -7946,8 +7946,8 @@ func SpecialSphericalBesselJ0Out(x, out Tensor) Tensor {
 		x     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.x = x.handle(opSpecialSphericalBesselJ0Out, "x")
-	blk.out = out.handle(opSpecialSphericalBesselJ0Out, "out")
+	blk.x = x.word(opSpecialSphericalBesselJ0Out, "x")
+	blk.out = out.word(opSpecialSphericalBesselJ0Out, "out")
 	call(opSpecialSphericalBesselJ0Out, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	runtime.KeepAlive(out.T)
@@ -7967,8 +7967,8 @@ func SpecialXlog1py(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialXlog1py, "self")
-	blk.other = other.handle(opSpecialXlog1py, "other")
+	blk.self = self.word(opSpecialXlog1py, "self")
+	blk.other = other.word(opSpecialXlog1py, "other")
 	call(opSpecialXlog1py, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -7988,7 +7988,7 @@ func SpecialXlog1pyOtherScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialXlog1pyOtherScalar, "self")
+	blk.self = self.word(opSpecialXlog1pyOtherScalar, "self")
 	blk.other = makeScalar(other, opSpecialXlog1pyOtherScalar, "other")
 	call(opSpecialXlog1pyOtherScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8010,9 +8010,9 @@ func SpecialXlog1pyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor 
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialXlog1pyOtherScalarOut, "self")
+	blk.self = self.word(opSpecialXlog1pyOtherScalarOut, "self")
 	blk.other = makeScalar(other, opSpecialXlog1pyOtherScalarOut, "other")
-	blk.out = out.handle(opSpecialXlog1pyOtherScalarOut, "out")
+	blk.out = out.word(opSpecialXlog1pyOtherScalarOut, "out")
 	call(opSpecialXlog1pyOtherScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8034,9 +8034,9 @@ func SpecialXlog1pyOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialXlog1pyOut, "self")
-	blk.other = other.handle(opSpecialXlog1pyOut, "other")
-	blk.out = out.handle(opSpecialXlog1pyOut, "out")
+	blk.self = self.word(opSpecialXlog1pyOut, "self")
+	blk.other = other.word(opSpecialXlog1pyOut, "other")
+	blk.out = out.word(opSpecialXlog1pyOut, "out")
 	call(opSpecialXlog1pyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -8058,7 +8058,7 @@ func SpecialXlog1pySelfScalar(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opSpecialXlog1pySelfScalar, "self")
-	blk.other = other.handle(opSpecialXlog1pySelfScalar, "other")
+	blk.other = other.word(opSpecialXlog1pySelfScalar, "other")
 	call(opSpecialXlog1pySelfScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8080,8 +8080,8 @@ func SpecialXlog1pySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opSpecialXlog1pySelfScalarOut, "self")
-	blk.other = other.handle(opSpecialXlog1pySelfScalarOut, "other")
-	blk.out = out.handle(opSpecialXlog1pySelfScalarOut, "out")
+	blk.other = other.word(opSpecialXlog1pySelfScalarOut, "other")
+	blk.out = out.word(opSpecialXlog1pySelfScalarOut, "out")
 	call(opSpecialXlog1pySelfScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -8100,8 +8100,8 @@ func SpecialXlogy(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialXlogy, "self")
-	blk.other = other.handle(opSpecialXlogy, "other")
+	blk.self = self.word(opSpecialXlogy, "self")
+	blk.other = other.word(opSpecialXlogy, "other")
 	call(opSpecialXlogy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -8121,7 +8121,7 @@ func SpecialXlogyOtherScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialXlogyOtherScalar, "self")
+	blk.self = self.word(opSpecialXlogyOtherScalar, "self")
 	blk.other = makeScalar(other, opSpecialXlogyOtherScalar, "other")
 	call(opSpecialXlogyOtherScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8143,9 +8143,9 @@ func SpecialXlogyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialXlogyOtherScalarOut, "self")
+	blk.self = self.word(opSpecialXlogyOtherScalarOut, "self")
 	blk.other = makeScalar(other, opSpecialXlogyOtherScalarOut, "other")
-	blk.out = out.handle(opSpecialXlogyOtherScalarOut, "out")
+	blk.out = out.word(opSpecialXlogyOtherScalarOut, "out")
 	call(opSpecialXlogyOtherScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8167,9 +8167,9 @@ func SpecialXlogyOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialXlogyOut, "self")
-	blk.other = other.handle(opSpecialXlogyOut, "other")
-	blk.out = out.handle(opSpecialXlogyOut, "out")
+	blk.self = self.word(opSpecialXlogyOut, "self")
+	blk.other = other.word(opSpecialXlogyOut, "other")
+	blk.out = out.word(opSpecialXlogyOut, "out")
 	call(opSpecialXlogyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -8190,7 +8190,7 @@ func SpecialXlogySelfScalar(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opSpecialXlogySelfScalar, "self")
-	blk.other = other.handle(opSpecialXlogySelfScalar, "other")
+	blk.other = other.word(opSpecialXlogySelfScalar, "other")
 	call(opSpecialXlogySelfScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8212,8 +8212,8 @@ func SpecialXlogySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opSpecialXlogySelfScalarOut, "self")
-	blk.other = other.handle(opSpecialXlogySelfScalarOut, "other")
-	blk.out = out.handle(opSpecialXlogySelfScalarOut, "out")
+	blk.other = other.word(opSpecialXlogySelfScalarOut, "other")
+	blk.out = out.word(opSpecialXlogySelfScalarOut, "out")
 	call(opSpecialXlogySelfScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -8233,8 +8233,8 @@ func SpecialZeta(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialZeta, "self")
-	blk.other = other.handle(opSpecialZeta, "other")
+	blk.self = self.word(opSpecialZeta, "self")
+	blk.other = other.word(opSpecialZeta, "other")
 	call(opSpecialZeta, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -8254,7 +8254,7 @@ func SpecialZetaOtherScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opSpecialZetaOtherScalar, "self")
+	blk.self = self.word(opSpecialZetaOtherScalar, "self")
 	blk.other = makeScalar(other, opSpecialZetaOtherScalar, "other")
 	call(opSpecialZetaOtherScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8276,9 +8276,9 @@ func SpecialZetaOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialZetaOtherScalarOut, "self")
+	blk.self = self.word(opSpecialZetaOtherScalarOut, "self")
 	blk.other = makeScalar(other, opSpecialZetaOtherScalarOut, "other")
-	blk.out = out.handle(opSpecialZetaOtherScalarOut, "out")
+	blk.out = out.word(opSpecialZetaOtherScalarOut, "out")
 	call(opSpecialZetaOtherScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8300,9 +8300,9 @@ func SpecialZetaOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSpecialZetaOut, "self")
-	blk.other = other.handle(opSpecialZetaOut, "other")
-	blk.out = out.handle(opSpecialZetaOut, "out")
+	blk.self = self.word(opSpecialZetaOut, "self")
+	blk.other = other.word(opSpecialZetaOut, "other")
+	blk.out = out.word(opSpecialZetaOut, "out")
 	call(opSpecialZetaOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -8324,7 +8324,7 @@ func SpecialZetaSelfScalar(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opSpecialZetaSelfScalar, "self")
-	blk.other = other.handle(opSpecialZetaSelfScalar, "other")
+	blk.other = other.word(opSpecialZetaSelfScalar, "other")
 	call(opSpecialZetaSelfScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8346,8 +8346,8 @@ func SpecialZetaSelfScalarOut(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opSpecialZetaSelfScalarOut, "self")
-	blk.other = other.handle(opSpecialZetaSelfScalarOut, "other")
-	blk.out = out.handle(opSpecialZetaSelfScalarOut, "out")
+	blk.other = other.word(opSpecialZetaSelfScalarOut, "other")
+	blk.out = out.word(opSpecialZetaSelfScalarOut, "out")
 	call(opSpecialZetaSelfScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -8379,7 +8379,7 @@ func Split(self Tensor, splitSize int64, opts ...SplitOptions) []Tensor {
 	if given(len(opts), opSplit) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplit, "self")
+	blk.self = self.word(opSplit, "self")
 	blk.splitSize = splitSize
 	blk.dim = opt.Dim
 	call(opSplit, unsafe.Pointer(&blk))
@@ -8414,7 +8414,7 @@ func SplitCopy(self Tensor, splitSize int64, opts ...SplitCopyOptions) []Tensor 
 	if given(len(opts), opSplitCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplitCopy, "self")
+	blk.self = self.word(opSplitCopy, "self")
 	blk.splitSize = splitSize
 	blk.dim = opt.Dim
 	call(opSplitCopy, unsafe.Pointer(&blk))
@@ -8440,10 +8440,10 @@ func SplitCopyOut(self Tensor, splitSize int64, out []Tensor, opts ...SplitCopyO
 	if given(len(opts), opSplitCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplitCopyOut, "self")
+	blk.self = self.word(opSplitCopyOut, "self")
 	blk.splitSize = splitSize
 	blk.dim = opt.Dim
-	blk.out, blk.outLen = handles(out, opSplitCopyOut, "out")
+	blk.out, blk.outLen = words(out, opSplitCopyOut, "out")
 	call(opSplitCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -8475,7 +8475,7 @@ func SplitSizes(self Tensor, splitSize []int64, opts ...SplitSizesOptions) []Ten
 	if given(len(opts), opSplitSizes) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplitSizes, "self")
+	blk.self = self.word(opSplitSizes, "self")
 	blk.splitSize, blk.splitSizeLen = unsafe.Pointer(unsafe.SliceData(splitSize)), int64(len(splitSize))
 	blk.dim = opt.Dim
 	call(opSplitSizes, unsafe.Pointer(&blk))
@@ -8511,7 +8511,7 @@ func SplitWithSizes(self Tensor, splitSizes []int64, opts ...SplitWithSizesOptio
 	if given(len(opts), opSplitWithSizes) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplitWithSizes, "self")
+	blk.self = self.word(opSplitWithSizes, "self")
 	blk.splitSizes, blk.splitSizesLen = unsafe.Pointer(unsafe.SliceData(splitSizes)), int64(len(splitSizes))
 	blk.dim = opt.Dim
 	call(opSplitWithSizes, unsafe.Pointer(&blk))
@@ -8547,7 +8547,7 @@ func SplitWithSizesCopy(self Tensor, splitSizes []int64, opts ...SplitWithSizesC
 	if given(len(opts), opSplitWithSizesCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplitWithSizesCopy, "self")
+	blk.self = self.word(opSplitWithSizesCopy, "self")
 	blk.splitSizes, blk.splitSizesLen = unsafe.Pointer(unsafe.SliceData(splitSizes)), int64(len(splitSizes))
 	blk.dim = opt.Dim
 	call(opSplitWithSizesCopy, unsafe.Pointer(&blk))
@@ -8574,10 +8574,10 @@ func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts .
 	if given(len(opts), opSplitWithSizesCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSplitWithSizesCopyOut, "self")
+	blk.self = self.word(opSplitWithSizesCopyOut, "self")
 	blk.splitSizes, blk.splitSizesLen = unsafe.Pointer(unsafe.SliceData(splitSizes)), int64(len(splitSizes))
 	blk.dim = opt.Dim
-	blk.out, blk.outLen = handles(out, opSplitWithSizesCopyOut, "out")
+	blk.out, blk.outLen = words(out, opSplitWithSizesCopyOut, "out")
 	call(opSplitWithSizesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -8595,7 +8595,7 @@ func Sqrt(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSqrt, "self")
+	blk.self = self.word(opSqrt, "self")
 	call(opSqrt, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8619,7 +8619,7 @@ func Sqrt_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSqrt_, "self")
+	blk.self = self.word(opSqrt_, "self")
 	call(opSqrt_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -8644,8 +8644,8 @@ func SqrtOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSqrtOut, "self")
-	blk.out = out.handle(opSqrtOut, "out")
+	blk.self = self.word(opSqrtOut, "self")
+	blk.out = out.word(opSqrtOut, "out")
 	call(opSqrtOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8663,7 +8663,7 @@ func Square(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSquare, "self")
+	blk.self = self.word(opSquare, "self")
 	call(opSquare, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8686,7 +8686,7 @@ func Square_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSquare_, "self")
+	blk.self = self.word(opSquare_, "self")
 	call(opSquare_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -8710,8 +8710,8 @@ func SquareOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSquareOut, "self")
-	blk.out = out.handle(opSquareOut, "out")
+	blk.self = self.word(opSquareOut, "self")
+	blk.out = out.word(opSquareOut, "out")
 	call(opSquareOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8731,7 +8731,7 @@ func Squeeze(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSqueeze, "self")
+	blk.self = self.word(opSqueeze, "self")
 	call(opSqueeze, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8754,7 +8754,7 @@ func Squeeze_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opSqueeze_, "self")
+	blk.self = self.word(opSqueeze_, "self")
 	call(opSqueeze_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -8776,7 +8776,7 @@ func SqueezeCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opSqueezeCopy, "self")
+	blk.self = self.word(opSqueezeCopy, "self")
 	call(opSqueezeCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -8794,7 +8794,7 @@ func SqueezeCopyDim(self Tensor, dim int64) Tensor {
 		dim   int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSqueezeCopyDim, "self")
+	blk.self = self.word(opSqueezeCopyDim, "self")
 	blk.dim = dim
 	call(opSqueezeCopyDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8815,9 +8815,9 @@ func SqueezeCopyDimOut(self Tensor, dim int64, out Tensor) Tensor {
 		dim   int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSqueezeCopyDimOut, "self")
+	blk.self = self.word(opSqueezeCopyDimOut, "self")
 	blk.dim = dim
-	blk.out = out.handle(opSqueezeCopyDimOut, "out")
+	blk.out = out.word(opSqueezeCopyDimOut, "out")
 	call(opSqueezeCopyDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8837,7 +8837,7 @@ func SqueezeCopyDims(self Tensor, dim []int64) Tensor {
 		dimLen int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opSqueezeCopyDims, "self")
+	blk.self = self.word(opSqueezeCopyDims, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	call(opSqueezeCopyDims, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8859,9 +8859,9 @@ func SqueezeCopyDimsOut(self Tensor, dim []int64, out Tensor) Tensor {
 		dimLen int64
 		out    unsafe.Pointer
 	}
-	blk.self = self.handle(opSqueezeCopyDimsOut, "self")
+	blk.self = self.word(opSqueezeCopyDimsOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
-	blk.out = out.handle(opSqueezeCopyDimsOut, "out")
+	blk.out = out.word(opSqueezeCopyDimsOut, "out")
 	call(opSqueezeCopyDimsOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8881,8 +8881,8 @@ func SqueezeCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opSqueezeCopyOut, "self")
-	blk.out = out.handle(opSqueezeCopyOut, "out")
+	blk.self = self.word(opSqueezeCopyOut, "self")
+	blk.out = out.word(opSqueezeCopyOut, "out")
 	call(opSqueezeCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -8903,7 +8903,7 @@ func SqueezeDim(self Tensor, dim int64) Tensor {
 		dim   int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSqueezeDim, "self")
+	blk.self = self.word(opSqueezeDim, "self")
 	blk.dim = dim
 	call(opSqueezeDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8929,7 +8929,7 @@ func SqueezeDim_(self Tensor, dim int64) Tensor {
 		self  unsafe.Pointer
 		dim   int64
 	}
-	blk.self = self.handle(opSqueezeDim_, "self")
+	blk.self = self.word(opSqueezeDim_, "self")
 	blk.dim = dim
 	call(opSqueezeDim_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8956,7 +8956,7 @@ func SqueezeDims(self Tensor, dim []int64) Tensor {
 		dimLen int64
 		r0     outTensor
 	}
-	blk.self = self.handle(opSqueezeDims, "self")
+	blk.self = self.word(opSqueezeDims, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	call(opSqueezeDims, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -8983,7 +8983,7 @@ func SqueezeDims_(self Tensor, dim []int64) Tensor {
 		dim    unsafe.Pointer
 		dimLen int64
 	}
-	blk.self = self.handle(opSqueezeDims_, "self")
+	blk.self = self.word(opSqueezeDims_, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	call(opSqueezeDims_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -9021,9 +9021,9 @@ func SspAddMM(self, mat1, mat2 Tensor, opts ...SspAddMMOptions) Tensor {
 	if given(len(opts), opSspAddMM) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSspAddMM, "self")
-	blk.mat1 = mat1.handle(opSspAddMM, "mat1")
-	blk.mat2 = mat2.handle(opSspAddMM, "mat2")
+	blk.self = self.word(opSspAddMM, "self")
+	blk.mat1 = mat1.word(opSspAddMM, "mat1")
+	blk.mat2 = mat2.word(opSspAddMM, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -9066,9 +9066,9 @@ func SspAddMMOut(self, mat1, mat2, out Tensor, opts ...SspAddMMOptions) Tensor {
 	if given(len(opts), opSspAddMMOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSspAddMMOut, "self")
-	blk.mat1 = mat1.handle(opSspAddMMOut, "mat1")
-	blk.mat2 = mat2.handle(opSspAddMMOut, "mat2")
+	blk.self = self.word(opSspAddMMOut, "self")
+	blk.mat1 = mat1.word(opSspAddMMOut, "mat1")
+	blk.mat2 = mat2.word(opSspAddMMOut, "mat2")
 	if opt.Beta == nil {
 		opt.Beta = 1
 	}
@@ -9077,7 +9077,7 @@ func SspAddMMOut(self, mat1, mat2, out Tensor, opts ...SspAddMMOptions) Tensor {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opSspAddMMOut, "alpha")
-	blk.out = out.handle(opSspAddMMOut, "out")
+	blk.out = out.word(opSspAddMMOut, "out")
 	call(opSspAddMMOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(mat1.T)
@@ -9108,7 +9108,7 @@ func Stack(tensors []Tensor, opts ...StackOptions) Tensor {
 	if given(len(opts), opStack) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opStack, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opStack, "tensors")
 	blk.dim = opt.Dim
 	call(opStack, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -9134,9 +9134,9 @@ func StackOut(tensors []Tensor, out Tensor, opts ...StackOptions) Tensor {
 	if given(len(opts), opStackOut) {
 		opt = opts[0]
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opStackOut, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opStackOut, "tensors")
 	blk.dim = opt.Dim
-	blk.out = out.handle(opStackOut, "out")
+	blk.out = out.word(opStackOut, "out")
 	call(opStackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)
@@ -9165,7 +9165,7 @@ func Std(self Tensor, opts ...StdOptions) Tensor {
 	if given(len(opts), opStd) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStd, "self")
+	blk.self = self.word(opStd, "self")
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	call(opStd, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -9204,7 +9204,7 @@ func StdCorrection(self Tensor, opts ...StdCorrectionOptions) Tensor {
 	if given(len(opts), opStdCorrection) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdCorrection, "self")
+	blk.self = self.word(opStdCorrection, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opStdCorrection, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -9240,11 +9240,11 @@ func StdCorrectionOut(self, out Tensor, opts ...StdCorrectionOptions) Tensor {
 	if given(len(opts), opStdCorrectionOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdCorrectionOut, "self")
+	blk.self = self.word(opStdCorrectionOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opStdCorrectionOut, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opStdCorrectionOut, "out")
+	blk.out = out.word(opStdCorrectionOut, "out")
 	call(opStdCorrectionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -9277,7 +9277,7 @@ func StdDim(self Tensor, dim []int64, opts ...StdDimOptions) Tensor {
 	if given(len(opts), opStdDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdDim, "self")
+	blk.self = self.word(opStdDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -9313,7 +9313,7 @@ func StdMean(self Tensor, opts ...StdMeanOptions) (Tensor, Tensor) {
 	if given(len(opts), opStdMean) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdMean, "self")
+	blk.self = self.word(opStdMean, "self")
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	call(opStdMean, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -9348,7 +9348,7 @@ func StdMeanCorrection(self Tensor, opts ...StdMeanCorrectionOptions) (Tensor, T
 	if given(len(opts), opStdMeanCorrection) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdMeanCorrection, "self")
+	blk.self = self.word(opStdMeanCorrection, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opStdMeanCorrection, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -9380,12 +9380,12 @@ func StdMeanCorrectionOut(self, out0, out1 Tensor, opts ...StdMeanCorrectionOpti
 	if given(len(opts), opStdMeanCorrectionOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdMeanCorrectionOut, "self")
+	blk.self = self.word(opStdMeanCorrectionOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opStdMeanCorrectionOut, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out0 = out0.handle(opStdMeanCorrectionOut, "out0")
-	blk.out1 = out1.handle(opStdMeanCorrectionOut, "out1")
+	blk.out0 = out0.word(opStdMeanCorrectionOut, "out0")
+	blk.out1 = out1.word(opStdMeanCorrectionOut, "out1")
 	call(opStdMeanCorrectionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out0.T)
@@ -9420,7 +9420,7 @@ func StdMeanDim(self Tensor, dim []int64, opts ...StdMeanDimOptions) (Tensor, Te
 	if given(len(opts), opStdMeanDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdMeanDim, "self")
+	blk.self = self.word(opStdMeanDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -9457,11 +9457,11 @@ func StdOut(self Tensor, dim []int64, out Tensor, opts ...StdOutOptions) Tensor 
 	if given(len(opts), opStdOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opStdOut, "self")
+	blk.self = self.word(opStdOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opStdOut, "out")
+	blk.out = out.word(opStdOut, "out")
 	call(opStdOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -9503,11 +9503,11 @@ func STFT(self Tensor, nFFT int64, opts ...STFTOptions) Tensor {
 	if given(len(opts), opSTFT) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSTFT, "self")
+	blk.self = self.word(opSTFT, "self")
 	blk.nFFT = nFFT
 	blk.hopLength = unsafe.Pointer(opt.HopLength)
 	blk.winLength = unsafe.Pointer(opt.WinLength)
-	blk.window = opt.Window.optHandle(opSTFT, "window")
+	blk.window = unsafe.Pointer(opt.Window.T)
 	blk.normalized = boolInt(opt.Normalized)
 	blk.onesided = unsafe.Pointer(opt.Onesided)
 	blk.returnComplex = unsafe.Pointer(opt.ReturnComplex)
@@ -9562,11 +9562,11 @@ func STFTCenter(self Tensor, nFFT int64, opts ...STFTCenterOptions) Tensor {
 	if given(len(opts), opSTFTCenter) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSTFTCenter, "self")
+	blk.self = self.word(opSTFTCenter, "self")
 	blk.nFFT = nFFT
 	blk.hopLength = unsafe.Pointer(opt.HopLength)
 	blk.winLength = unsafe.Pointer(opt.WinLength)
-	blk.window = opt.Window.optHandle(opSTFTCenter, "window")
+	blk.window = unsafe.Pointer(opt.Window.T)
 	blk.center = boolInt(orDefault(opt.Center, true))
 	if opt.PadMode == "" {
 		opt.PadMode = "reflect"
@@ -9598,7 +9598,7 @@ func StorageOffset(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opStorageOffset, "self")
+	blk.self = self.word(opStorageOffset, "self")
 	call(opStorageOffset, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -9621,7 +9621,7 @@ func StrideOf(self Tensor, dim int64) int64 {
 		dim   int64
 		r0    int64
 	}
-	blk.self = self.handle(opStrideOf, "self")
+	blk.self = self.word(opStrideOf, "self")
 	blk.dim = dim
 	call(opStrideOf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -9650,8 +9650,8 @@ func Sub(self, other Tensor, opts ...SubOptions) Tensor {
 	if given(len(opts), opSub) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSub, "self")
-	blk.other = other.handle(opSub, "other")
+	blk.self = self.word(opSub, "self")
+	blk.other = other.word(opSub, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -9686,8 +9686,8 @@ func Sub_(self, other Tensor, opts ...SubOptions) Tensor {
 	if given(len(opts), opSub_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSub_, "self")
-	blk.other = other.handle(opSub_, "other")
+	blk.self = self.word(opSub_, "self")
+	blk.other = other.word(opSub_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -9723,13 +9723,13 @@ func SubOut(self, other, out Tensor, opts ...SubOptions) Tensor {
 	if given(len(opts), opSubOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubOut, "self")
-	blk.other = other.handle(opSubOut, "other")
+	blk.self = self.word(opSubOut, "self")
+	blk.other = other.word(opSubOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opSubOut, "alpha")
-	blk.out = out.handle(opSubOut, "out")
+	blk.out = out.word(opSubOut, "out")
 	call(opSubOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -9760,7 +9760,7 @@ func SubScalar(self Tensor, other Scalar, opts ...SubScalarOptions) Tensor {
 	if given(len(opts), opSubScalar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubScalar, "self")
+	blk.self = self.word(opSubScalar, "self")
 	blk.other = makeScalar(other, opSubScalar, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -9795,7 +9795,7 @@ func SubScalar_(self Tensor, other Scalar, opts ...SubScalarOptions) Tensor {
 	if given(len(opts), opSubScalar_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubScalar_, "self")
+	blk.self = self.word(opSubScalar_, "self")
 	blk.other = makeScalar(other, opSubScalar_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -9831,13 +9831,13 @@ func SubScalarOut(self Tensor, other Scalar, out Tensor, opts ...SubScalarOption
 	if given(len(opts), opSubScalarOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubScalarOut, "self")
+	blk.self = self.word(opSubScalarOut, "self")
 	blk.other = makeScalar(other, opSubScalarOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opSubScalarOut, "alpha")
-	blk.out = out.handle(opSubScalarOut, "out")
+	blk.out = out.word(opSubScalarOut, "out")
 	call(opSubScalarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -9866,8 +9866,8 @@ func Subtract(self, other Tensor, opts ...SubtractOptions) Tensor {
 	if given(len(opts), opSubtract) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubtract, "self")
-	blk.other = other.handle(opSubtract, "other")
+	blk.self = self.word(opSubtract, "self")
+	blk.other = other.word(opSubtract, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -9901,8 +9901,8 @@ func Subtract_(self, other Tensor, opts ...SubtractOptions) Tensor {
 	if given(len(opts), opSubtract_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubtract_, "self")
-	blk.other = other.handle(opSubtract_, "other")
+	blk.self = self.word(opSubtract_, "self")
+	blk.other = other.word(opSubtract_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
@@ -9937,13 +9937,13 @@ func SubtractOut(self, other, out Tensor, opts ...SubtractOptions) Tensor {
 	if given(len(opts), opSubtractOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubtractOut, "self")
-	blk.other = other.handle(opSubtractOut, "other")
+	blk.self = self.word(opSubtractOut, "self")
+	blk.other = other.word(opSubtractOut, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
 	}
 	blk.alpha = makeScalar(opt.Alpha, opSubtractOut, "alpha")
-	blk.out = out.handle(opSubtractOut, "out")
+	blk.out = out.word(opSubtractOut, "out")
 	call(opSubtractOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -9973,7 +9973,7 @@ func SubtractScalar(self Tensor, other Scalar, opts ...SubtractScalarOptions) Te
 	if given(len(opts), opSubtractScalar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubtractScalar, "self")
+	blk.self = self.word(opSubtractScalar, "self")
 	blk.other = makeScalar(other, opSubtractScalar, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -10007,7 +10007,7 @@ func SubtractScalar_(self Tensor, other Scalar, opts ...SubtractScalarOptions) T
 	if given(len(opts), opSubtractScalar_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSubtractScalar_, "self")
+	blk.self = self.word(opSubtractScalar_, "self")
 	blk.other = makeScalar(other, opSubtractScalar_, "other")
 	if opt.Alpha == nil {
 		opt.Alpha = 1
@@ -10045,7 +10045,7 @@ func Sum(self Tensor, opts ...SumOptions) Tensor {
 	if given(len(opts), opSum) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSum, "self")
+	blk.self = self.word(opSum, "self")
 	blk.dtype = int64(opt.DType)
 	call(opSum, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -10083,7 +10083,7 @@ func SumDim(self Tensor, dim []int64, opts ...SumDimOptions) Tensor {
 	if given(len(opts), opSumDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSumDim, "self")
+	blk.self = self.word(opSumDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
@@ -10119,11 +10119,11 @@ func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOptions) Tens
 	if given(len(opts), opSumDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSumDimOut, "self")
+	blk.self = self.word(opSumDimOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.keepdim = boolInt(opt.KeepDim)
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opSumDimOut, "out")
+	blk.out = out.word(opSumDimOut, "out")
 	call(opSumDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -10149,9 +10149,9 @@ func SumOut(self, out Tensor, opts ...SumOptions) Tensor {
 	if given(len(opts), opSumOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSumOut, "self")
+	blk.self = self.word(opSumOut, "self")
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opSumOut, "out")
+	blk.out = out.word(opSumOut, "out")
 	call(opSumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -10172,7 +10172,7 @@ func SumToSize(self Tensor, size []int64) Tensor {
 		sizeLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opSumToSize, "self")
+	blk.self = self.word(opSumToSize, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	call(opSumToSize, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -10210,7 +10210,7 @@ func SVD(self Tensor, opts ...SVDOptions) (u_ Tensor, s_ Tensor, v_ Tensor) {
 	if given(len(opts), opSVD) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSVD, "self")
+	blk.self = self.word(opSVD, "self")
 	blk.some = boolInt(orDefault(opt.Some, true))
 	blk.computeUv = boolInt(orDefault(opt.ComputeUv, true))
 	call(opSVD, unsafe.Pointer(&blk))
@@ -10251,12 +10251,12 @@ func SVDU(self, u_, s_, v_ Tensor, opts ...SVDUOptions) (Tensor, Tensor, Tensor)
 	if given(len(opts), opSVDU) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSVDU, "self")
+	blk.self = self.word(opSVDU, "self")
 	blk.some = boolInt(orDefault(opt.Some, true))
 	blk.computeUv = boolInt(orDefault(opt.ComputeUv, true))
-	blk.u_ = u_.handle(opSVDU, "U")
-	blk.s_ = s_.handle(opSVDU, "S")
-	blk.v_ = v_.handle(opSVDU, "V")
+	blk.u_ = u_.word(opSVDU, "U")
+	blk.s_ = s_.word(opSVDU, "S")
+	blk.v_ = v_.word(opSVDU, "V")
 	call(opSVDU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(u_.T)
@@ -10280,7 +10280,7 @@ func SwapAxes(self Tensor, axis0, axis1 int64) Tensor {
 		axis1 int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSwapAxes, "self")
+	blk.self = self.word(opSwapAxes, "self")
 	blk.axis0 = axis0
 	blk.axis1 = axis1
 	call(opSwapAxes, unsafe.Pointer(&blk))
@@ -10307,7 +10307,7 @@ func SwapAxes_(self Tensor, axis0, axis1 int64) Tensor {
 		axis0 int64
 		axis1 int64
 	}
-	blk.self = self.handle(opSwapAxes_, "self")
+	blk.self = self.word(opSwapAxes_, "self")
 	blk.axis0 = axis0
 	blk.axis1 = axis1
 	call(opSwapAxes_, unsafe.Pointer(&blk))
@@ -10335,7 +10335,7 @@ func SwapDims(self Tensor, dim0, dim1 int64) Tensor {
 		dim1  int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opSwapDims, "self")
+	blk.self = self.word(opSwapDims, "self")
 	blk.dim0 = dim0
 	blk.dim1 = dim1
 	call(opSwapDims, unsafe.Pointer(&blk))
@@ -10362,7 +10362,7 @@ func SwapDims_(self Tensor, dim0, dim1 int64) Tensor {
 		dim0  int64
 		dim1  int64
 	}
-	blk.self = self.handle(opSwapDims_, "self")
+	blk.self = self.word(opSwapDims_, "self")
 	blk.dim0 = dim0
 	blk.dim1 = dim1
 	call(opSwapDims_, unsafe.Pointer(&blk))
@@ -10449,7 +10449,7 @@ func SymIsContiguous(self Tensor, opts ...SymIsContiguousOptions) bool {
 	if given(len(opts), opSymIsContiguous) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opSymIsContiguous, "self")
+	blk.self = self.word(opSymIsContiguous, "self")
 	if opt.MemoryFormat == 0 {
 		opt.MemoryFormat = ContiguousFormat
 	}
@@ -10468,7 +10468,7 @@ func SymNumel(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opSymNumel, "self")
+	blk.self = self.word(opSymNumel, "self")
 	call(opSymNumel, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -10484,7 +10484,7 @@ func SymSize(self Tensor, dim int64) int64 {
 		dim   int64
 		r0    int64
 	}
-	blk.self = self.handle(opSymSize, "self")
+	blk.self = self.word(opSymSize, "self")
 	blk.dim = dim
 	call(opSymSize, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -10501,7 +10501,7 @@ func SymStorageOffset(self Tensor) int64 {
 		self  unsafe.Pointer
 		r0    int64
 	}
-	blk.self = self.handle(opSymStorageOffset, "self")
+	blk.self = self.word(opSymStorageOffset, "self")
 	call(opSymStorageOffset, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return blk.r0
@@ -10517,7 +10517,7 @@ func SymStride(self Tensor, dim int64) int64 {
 		dim   int64
 		r0    int64
 	}
-	blk.self = self.handle(opSymStride, "self")
+	blk.self = self.word(opSymStride, "self")
 	blk.dim = dim
 	call(opSymStride, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)

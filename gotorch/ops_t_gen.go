@@ -20,7 +20,7 @@ func T_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opT_, "self")
+	blk.self = self.word(opT_, "self")
 	call(opT_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -44,8 +44,8 @@ func Take(self, index Tensor) Tensor {
 		index unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTake, "self")
-	blk.index = index.handle(opTake, "index")
+	blk.self = self.word(opTake, "self")
+	blk.index = index.word(opTake, "index")
 	call(opTake, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -80,8 +80,8 @@ func TakeAlongDim(self, indices Tensor, opts ...TakeAlongDimOptions) Tensor {
 	if given(len(opts), opTakeAlongDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTakeAlongDim, "self")
-	blk.indices = indices.handle(opTakeAlongDim, "indices")
+	blk.self = self.word(opTakeAlongDim, "self")
+	blk.indices = indices.word(opTakeAlongDim, "indices")
 	blk.dim = unsafe.Pointer(opt.Dim)
 	call(opTakeAlongDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -114,10 +114,10 @@ func TakeAlongDimOut(self, indices, out Tensor, opts ...TakeAlongDimOptions) Ten
 	if given(len(opts), opTakeAlongDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTakeAlongDimOut, "self")
-	blk.indices = indices.handle(opTakeAlongDimOut, "indices")
+	blk.self = self.word(opTakeAlongDimOut, "self")
+	blk.indices = indices.word(opTakeAlongDimOut, "indices")
 	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.out = out.handle(opTakeAlongDimOut, "out")
+	blk.out = out.word(opTakeAlongDimOut, "out")
 	call(opTakeAlongDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(indices.T)
@@ -140,9 +140,9 @@ func TakeOut(self, index, out Tensor) Tensor {
 		index unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTakeOut, "self")
-	blk.index = index.handle(opTakeOut, "index")
-	blk.out = out.handle(opTakeOut, "out")
+	blk.self = self.word(opTakeOut, "self")
+	blk.index = index.word(opTakeOut, "index")
+	blk.out = out.word(opTakeOut, "out")
 	call(opTakeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(index.T)
@@ -161,7 +161,7 @@ func Tan(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTan, "self")
+	blk.self = self.word(opTan, "self")
 	call(opTan, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -185,7 +185,7 @@ func Tan_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opTan_, "self")
+	blk.self = self.word(opTan_, "self")
 	call(opTan_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -207,7 +207,7 @@ func Tanh(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTanh, "self")
+	blk.self = self.word(opTanh, "self")
 	call(opTanh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -231,7 +231,7 @@ func Tanh_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opTanh_, "self")
+	blk.self = self.word(opTanh_, "self")
 	call(opTanh_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -253,8 +253,8 @@ func TanhBackward(gradOutput, output Tensor) Tensor {
 		output     unsafe.Pointer
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opTanhBackward, "grad_output")
-	blk.output = output.handle(opTanhBackward, "output")
+	blk.gradOutput = gradOutput.word(opTanhBackward, "grad_output")
+	blk.output = output.word(opTanhBackward, "output")
 	call(opTanhBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(output.T)
@@ -274,9 +274,9 @@ func TanhBackwardGradInput(gradOutput, output, gradInput Tensor) Tensor {
 		output     unsafe.Pointer
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opTanhBackwardGradInput, "grad_output")
-	blk.output = output.handle(opTanhBackwardGradInput, "output")
-	blk.gradInput = gradInput.handle(opTanhBackwardGradInput, "grad_input")
+	blk.gradOutput = gradOutput.word(opTanhBackwardGradInput, "grad_output")
+	blk.output = output.word(opTanhBackwardGradInput, "output")
+	blk.gradInput = gradInput.word(opTanhBackwardGradInput, "grad_input")
 	call(opTanhBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(output.T)
@@ -298,8 +298,8 @@ func TanhOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTanhOut, "self")
-	blk.out = out.handle(opTanhOut, "out")
+	blk.self = self.word(opTanhOut, "self")
+	blk.out = out.word(opTanhOut, "out")
 	call(opTanhOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -320,8 +320,8 @@ func TanOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTanOut, "self")
-	blk.out = out.handle(opTanOut, "out")
+	blk.self = self.word(opTanOut, "self")
+	blk.out = out.word(opTanOut, "out")
 	call(opTanOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -339,7 +339,7 @@ func TCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTCopy, "self")
+	blk.self = self.word(opTCopy, "self")
 	call(opTCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -358,8 +358,8 @@ func TCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTCopyOut, "self")
-	blk.out = out.handle(opTCopyOut, "out")
+	blk.self = self.word(opTCopyOut, "self")
+	blk.out = out.word(opTCopyOut, "out")
 	call(opTCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -383,8 +383,8 @@ func TensorDot(self, other Tensor, dimsSelf, dimsOther []int64) Tensor {
 		dimsOtherLen int64
 		r0           outTensor
 	}
-	blk.self = self.handle(opTensorDot, "self")
-	blk.other = other.handle(opTensorDot, "other")
+	blk.self = self.word(opTensorDot, "self")
+	blk.other = other.word(opTensorDot, "other")
 	blk.dimsSelf, blk.dimsSelfLen = unsafe.Pointer(unsafe.SliceData(dimsSelf)), int64(len(dimsSelf))
 	blk.dimsOther, blk.dimsOtherLen = unsafe.Pointer(unsafe.SliceData(dimsOther)), int64(len(dimsOther))
 	call(opTensorDot, unsafe.Pointer(&blk))
@@ -412,11 +412,11 @@ func TensorDotOut(self, other Tensor, dimsSelf, dimsOther []int64, out Tensor) T
 		dimsOtherLen int64
 		out          unsafe.Pointer
 	}
-	blk.self = self.handle(opTensorDotOut, "self")
-	blk.other = other.handle(opTensorDotOut, "other")
+	blk.self = self.word(opTensorDotOut, "self")
+	blk.other = other.word(opTensorDotOut, "other")
 	blk.dimsSelf, blk.dimsSelfLen = unsafe.Pointer(unsafe.SliceData(dimsSelf)), int64(len(dimsSelf))
 	blk.dimsOther, blk.dimsOtherLen = unsafe.Pointer(unsafe.SliceData(dimsOther)), int64(len(dimsOther))
-	blk.out = out.handle(opTensorDotOut, "out")
+	blk.out = out.word(opTensorDotOut, "out")
 	call(opTensorDotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -449,7 +449,7 @@ func TensorSplit(self Tensor, sections int64, opts ...TensorSplitOptions) []Tens
 	if given(len(opts), opTensorSplit) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTensorSplit, "self")
+	blk.self = self.word(opTensorSplit, "self")
 	blk.sections = sections
 	blk.dim = opt.Dim
 	call(opTensorSplit, unsafe.Pointer(&blk))
@@ -488,7 +488,7 @@ func TensorSplitIndices(self Tensor, indices []int64, opts ...TensorSplitIndices
 	if given(len(opts), opTensorSplitIndices) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTensorSplitIndices, "self")
+	blk.self = self.word(opTensorSplitIndices, "self")
 	blk.indices, blk.indicesLen = unsafe.Pointer(unsafe.SliceData(indices)), int64(len(indices))
 	blk.dim = opt.Dim
 	call(opTensorSplitIndices, unsafe.Pointer(&blk))
@@ -526,8 +526,8 @@ func TensorSplitTensorIndicesOrSections(self, tensorIndicesOrSections Tensor, op
 	if given(len(opts), opTensorSplitTensorIndicesOrSections) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTensorSplitTensorIndicesOrSections, "self")
-	blk.tensorIndicesOrSections = tensorIndicesOrSections.handle(opTensorSplitTensorIndicesOrSections, "tensor_indices_or_sections")
+	blk.self = self.word(opTensorSplitTensorIndicesOrSections, "self")
+	blk.tensorIndicesOrSections = tensorIndicesOrSections.word(opTensorSplitTensorIndicesOrSections, "tensor_indices_or_sections")
 	blk.dim = opt.Dim
 	call(opTensorSplitTensorIndicesOrSections, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -569,10 +569,10 @@ func THNNConv2d(self, weight Tensor, kernelSize []int64, opts ...THNNConv2dOptio
 	if given(len(opts), opTHNNConv2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTHNNConv2d, "self")
-	blk.weight = weight.handle(opTHNNConv2d, "weight")
+	blk.self = self.word(opTHNNConv2d, "self")
+	blk.weight = weight.word(opTHNNConv2d, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opTHNNConv2d, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -612,10 +612,10 @@ func THNNConv2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 	if given(len(opts), opTHNNConv2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTHNNConv2dOut, "self")
-	blk.weight = weight.handle(opTHNNConv2dOut, "weight")
+	blk.self = self.word(opTHNNConv2dOut, "self")
+	blk.weight = weight.word(opTHNNConv2dOut, "weight")
 	blk.kernelSize, blk.kernelSizeLen = unsafe.Pointer(unsafe.SliceData(kernelSize)), int64(len(kernelSize))
-	blk.bias = opt.Bias.optHandle(opTHNNConv2dOut, "bias")
+	blk.bias = unsafe.Pointer(opt.Bias.T)
 	if opt.Stride == nil {
 		opt.Stride = []int64{1, 1}
 	}
@@ -624,7 +624,7 @@ func THNNConv2dOut(self, weight Tensor, kernelSize []int64, out Tensor, opts ...
 		opt.Padding = []int64{0, 0}
 	}
 	blk.padding, blk.paddingLen = unsafe.Pointer(unsafe.SliceData(opt.Padding)), int64(len(opt.Padding))
-	blk.out = out.handle(opTHNNConv2dOut, "out")
+	blk.out = out.word(opTHNNConv2dOut, "out")
 	call(opTHNNConv2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -646,7 +646,7 @@ func Threshold(self Tensor, threshold, value Scalar) Tensor {
 		value     cScalar
 		r0        outTensor
 	}
-	blk.self = self.handle(opThreshold, "self")
+	blk.self = self.word(opThreshold, "self")
 	blk.threshold = makeScalar(threshold, opThreshold, "threshold")
 	blk.value = makeScalar(value, opThreshold, "value")
 	call(opThreshold, unsafe.Pointer(&blk))
@@ -668,7 +668,7 @@ func Threshold_(self Tensor, threshold, value Scalar) Tensor {
 		threshold cScalar
 		value     cScalar
 	}
-	blk.self = self.handle(opThreshold_, "self")
+	blk.self = self.word(opThreshold_, "self")
 	blk.threshold = makeScalar(threshold, opThreshold_, "threshold")
 	blk.value = makeScalar(value, opThreshold_, "value")
 	call(opThreshold_, unsafe.Pointer(&blk))
@@ -688,8 +688,8 @@ func ThresholdBackward(gradOutput, self Tensor, threshold Scalar) Tensor {
 		threshold  cScalar
 		r0         outTensor
 	}
-	blk.gradOutput = gradOutput.handle(opThresholdBackward, "grad_output")
-	blk.self = self.handle(opThresholdBackward, "self")
+	blk.gradOutput = gradOutput.word(opThresholdBackward, "grad_output")
+	blk.self = self.word(opThresholdBackward, "self")
 	blk.threshold = makeScalar(threshold, opThresholdBackward, "threshold")
 	call(opThresholdBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
@@ -711,10 +711,10 @@ func ThresholdBackwardGradInput(gradOutput, self Tensor, threshold Scalar, gradI
 		threshold  cScalar
 		gradInput  unsafe.Pointer
 	}
-	blk.gradOutput = gradOutput.handle(opThresholdBackwardGradInput, "grad_output")
-	blk.self = self.handle(opThresholdBackwardGradInput, "self")
+	blk.gradOutput = gradOutput.word(opThresholdBackwardGradInput, "grad_output")
+	blk.self = self.word(opThresholdBackwardGradInput, "self")
 	blk.threshold = makeScalar(threshold, opThresholdBackwardGradInput, "threshold")
-	blk.gradInput = gradInput.handle(opThresholdBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opThresholdBackwardGradInput, "grad_input")
 	call(opThresholdBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(self.T)
@@ -737,10 +737,10 @@ func ThresholdOut(self Tensor, threshold, value Scalar, out Tensor) Tensor {
 		value     cScalar
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opThresholdOut, "self")
+	blk.self = self.word(opThresholdOut, "self")
 	blk.threshold = makeScalar(threshold, opThresholdOut, "threshold")
 	blk.value = makeScalar(value, opThresholdOut, "value")
-	blk.out = out.handle(opThresholdOut, "out")
+	blk.out = out.word(opThresholdOut, "out")
 	call(opThresholdOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -761,7 +761,7 @@ func Tile(self Tensor, dims []int64) Tensor {
 		dimsLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opTile, "self")
+	blk.self = self.word(opTile, "self")
 	blk.dims, blk.dimsLen = unsafe.Pointer(unsafe.SliceData(dims)), int64(len(dims))
 	call(opTile, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -796,7 +796,7 @@ func ToDense(self Tensor, opts ...ToDenseOptions) Tensor {
 	if given(len(opts), opToDense) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToDense, "self")
+	blk.self = self.word(opToDense, "self")
 	blk.dtype = int64(opt.DType)
 	blk.maskedGrad = unsafe.Pointer(opt.MaskedGrad)
 	call(opToDense, unsafe.Pointer(&blk))
@@ -829,8 +829,8 @@ func ToDenseBackward(grad, input Tensor, opts ...ToDenseBackwardOptions) Tensor 
 	if given(len(opts), opToDenseBackward) {
 		opt = opts[0]
 	}
-	blk.grad = grad.handle(opToDenseBackward, "grad")
-	blk.input = input.handle(opToDenseBackward, "input")
+	blk.grad = grad.word(opToDenseBackward, "grad")
+	blk.input = input.word(opToDenseBackward, "input")
 	blk.maskedGrad = unsafe.Pointer(opt.MaskedGrad)
 	call(opToDenseBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
@@ -868,7 +868,7 @@ func ToDevice(self Tensor, device Device, dtype DType, opts ...ToDeviceOptions) 
 	if given(len(opts), opToDevice) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToDevice, "self")
+	blk.self = self.word(opToDevice, "self")
 	blk.device = device.required(opToDevice, "device")
 	blk.dtype = dtype.required(opToDevice, "dtype")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
@@ -913,7 +913,7 @@ func ToDType(self Tensor, dtype DType, opts ...ToDTypeOptions) Tensor {
 	if given(len(opts), opToDType) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToDType, "self")
+	blk.self = self.word(opToDType, "self")
 	blk.dtype = dtype.required(opToDType, "dtype")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	blk.copy = boolInt(opt.Copy)
@@ -949,7 +949,7 @@ func ToMKLDNN(self Tensor, opts ...ToMKLDNNOptions) Tensor {
 	if given(len(opts), opToMKLDNN) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToMKLDNN, "self")
+	blk.self = self.word(opToMKLDNN, "self")
 	blk.dtype = int64(opt.DType)
 	call(opToMKLDNN, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -972,8 +972,8 @@ func ToMKLDNNBackward(grad, input Tensor) Tensor {
 		input unsafe.Pointer
 		r0    outTensor
 	}
-	blk.grad = grad.handle(opToMKLDNNBackward, "grad")
-	blk.input = input.handle(opToMKLDNNBackward, "input")
+	blk.grad = grad.word(opToMKLDNNBackward, "grad")
+	blk.input = input.word(opToMKLDNNBackward, "input")
 	call(opToMKLDNNBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	runtime.KeepAlive(input.T)
@@ -998,9 +998,9 @@ func ToMKLDNNOut(self, out Tensor, opts ...ToMKLDNNOptions) Tensor {
 	if given(len(opts), opToMKLDNNOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToMKLDNNOut, "self")
+	blk.self = self.word(opToMKLDNNOut, "self")
 	blk.dtype = int64(opt.DType)
-	blk.out = out.handle(opToMKLDNNOut, "out")
+	blk.out = out.word(opToMKLDNNOut, "out")
 	call(opToMKLDNNOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1045,7 +1045,7 @@ func ToOptionsOf(self Tensor, opts ...ToOptionsOfOptions) Tensor {
 	if given(len(opts), opToOptionsOf) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToOptionsOf, "self")
+	blk.self = self.word(opToOptionsOf, "self")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -1093,8 +1093,8 @@ func ToOther(self, other Tensor, opts ...ToOtherOptions) Tensor {
 	if given(len(opts), opToOther) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToOther, "self")
-	blk.other = other.handle(opToOther, "other")
+	blk.self = self.word(opToOther, "self")
+	blk.other = other.word(opToOther, "other")
 	blk.nonBlocking = boolInt(opt.NonBlocking)
 	blk.copy = boolInt(opt.Copy)
 	blk.memoryFormat = int64(opt.MemoryFormat)
@@ -1133,7 +1133,7 @@ func ToPaddedTensor(self Tensor, padding float64, opts ...ToPaddedTensorOptions)
 	if given(len(opts), opToPaddedTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToPaddedTensor, "self")
+	blk.self = self.word(opToPaddedTensor, "self")
 	blk.padding = padding
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(opt.OutputSize)), int64(len(opt.OutputSize))
 	call(opToPaddedTensor, unsafe.Pointer(&blk))
@@ -1167,10 +1167,10 @@ func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPadde
 	if given(len(opts), opToPaddedTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToPaddedTensorOut, "self")
+	blk.self = self.word(opToPaddedTensorOut, "self")
 	blk.padding = padding
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(opt.OutputSize)), int64(len(opt.OutputSize))
-	blk.out = out.handle(opToPaddedTensorOut, "out")
+	blk.out = out.word(opToPaddedTensorOut, "out")
 	call(opToPaddedTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1204,7 +1204,7 @@ func TopK(self Tensor, k int64, opts ...TopKOptions) (values Tensor, indices Ten
 	if given(len(opts), opTopK) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTopK, "self")
+	blk.self = self.word(opTopK, "self")
 	blk.k = k
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.largest = boolInt(orDefault(opt.Largest, true))
@@ -1248,13 +1248,13 @@ func TopKValues(self Tensor, k int64, values, indices Tensor, opts ...TopKValues
 	if given(len(opts), opTopKValues) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTopKValues, "self")
+	blk.self = self.word(opTopKValues, "self")
 	blk.k = k
 	blk.dim = orDefault(opt.Dim, -1)
 	blk.largest = boolInt(orDefault(opt.Largest, true))
 	blk.sorted = boolInt(orDefault(opt.Sorted, true))
-	blk.values = values.handle(opTopKValues, "values")
-	blk.indices = indices.handle(opTopKValues, "indices")
+	blk.values = values.word(opTopKValues, "values")
+	blk.indices = indices.word(opTopKValues, "indices")
 	call(opTopKValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(values.T)
@@ -1289,7 +1289,7 @@ func ToSparse(self Tensor, opts ...ToSparseOptions) Tensor {
 	if given(len(opts), opToSparse) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToSparse, "self")
+	blk.self = self.word(opToSparse, "self")
 	blk.layout = int64(opt.Layout)
 	blk.blocksize, blk.blocksizeLen = unsafe.Pointer(unsafe.SliceData(opt.Blocksize)), int64(len(opt.Blocksize))
 	blk.denseDim = unsafe.Pointer(opt.DenseDim)
@@ -1326,7 +1326,7 @@ func ToSparseBSC(self Tensor, blocksize []int64, opts ...ToSparseBSCOptions) Ten
 	if given(len(opts), opToSparseBSC) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToSparseBSC, "self")
+	blk.self = self.word(opToSparseBSC, "self")
 	blk.blocksize, blk.blocksizeLen = unsafe.Pointer(unsafe.SliceData(blocksize)), int64(len(blocksize))
 	blk.denseDim = unsafe.Pointer(opt.DenseDim)
 	call(opToSparseBSC, unsafe.Pointer(&blk))
@@ -1362,7 +1362,7 @@ func ToSparseBSR(self Tensor, blocksize []int64, opts ...ToSparseBSROptions) Ten
 	if given(len(opts), opToSparseBSR) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToSparseBSR, "self")
+	blk.self = self.word(opToSparseBSR, "self")
 	blk.blocksize, blk.blocksizeLen = unsafe.Pointer(unsafe.SliceData(blocksize)), int64(len(blocksize))
 	blk.denseDim = unsafe.Pointer(opt.DenseDim)
 	call(opToSparseBSR, unsafe.Pointer(&blk))
@@ -1396,7 +1396,7 @@ func ToSparseCSC(self Tensor, opts ...ToSparseCSCOptions) Tensor {
 	if given(len(opts), opToSparseCSC) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToSparseCSC, "self")
+	blk.self = self.word(opToSparseCSC, "self")
 	blk.denseDim = unsafe.Pointer(opt.DenseDim)
 	call(opToSparseCSC, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1429,7 +1429,7 @@ func ToSparseCSR(self Tensor, opts ...ToSparseCSROptions) Tensor {
 	if given(len(opts), opToSparseCSR) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opToSparseCSR, "self")
+	blk.self = self.word(opToSparseCSR, "self")
 	blk.denseDim = unsafe.Pointer(opt.DenseDim)
 	call(opToSparseCSR, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1454,7 +1454,7 @@ func ToSparseSparseDim(self Tensor, sparseDim int64) Tensor {
 		sparseDim int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opToSparseSparseDim, "self")
+	blk.self = self.word(opToSparseSparseDim, "self")
 	blk.sparseDim = sparseDim
 	call(opToSparseSparseDim, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1477,7 +1477,7 @@ func Trace(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTrace, "self")
+	blk.self = self.word(opTrace, "self")
 	call(opTrace, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1500,7 +1500,7 @@ func TraceBackward(grad Tensor, sizes []int64) Tensor {
 		sizesLen int64
 		r0       outTensor
 	}
-	blk.grad = grad.handle(opTraceBackward, "grad")
+	blk.grad = grad.word(opTraceBackward, "grad")
 	blk.sizes, blk.sizesLen = unsafe.Pointer(unsafe.SliceData(sizes)), int64(len(sizes))
 	call(opTraceBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
@@ -1520,8 +1520,8 @@ func TraceOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTraceOut, "self")
-	blk.out = out.handle(opTraceOut, "out")
+	blk.self = self.word(opTraceOut, "self")
+	blk.out = out.word(opTraceOut, "out")
 	call(opTraceOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1543,7 +1543,7 @@ func Transpose(self Tensor, dim0, dim1 int64) Tensor {
 		dim1  int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opTranspose, "self")
+	blk.self = self.word(opTranspose, "self")
 	blk.dim0 = dim0
 	blk.dim1 = dim1
 	call(opTranspose, unsafe.Pointer(&blk))
@@ -1570,7 +1570,7 @@ func Transpose2D(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTranspose2D, "self")
+	blk.self = self.word(opTranspose2D, "self")
 	call(opTranspose2D, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -1595,7 +1595,7 @@ func Transpose_(self Tensor, dim0, dim1 int64) Tensor {
 		dim0  int64
 		dim1  int64
 	}
-	blk.self = self.handle(opTranspose_, "self")
+	blk.self = self.word(opTranspose_, "self")
 	blk.dim0 = dim0
 	blk.dim1 = dim1
 	call(opTranspose_, unsafe.Pointer(&blk))
@@ -1621,7 +1621,7 @@ func TransposeCopy(self Tensor, dim0, dim1 int64) Tensor {
 		dim1  int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opTransposeCopy, "self")
+	blk.self = self.word(opTransposeCopy, "self")
 	blk.dim0 = dim0
 	blk.dim1 = dim1
 	call(opTransposeCopy, unsafe.Pointer(&blk))
@@ -1644,10 +1644,10 @@ func TransposeCopyOut(self Tensor, dim0, dim1 int64, out Tensor) Tensor {
 		dim1  int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTransposeCopyOut, "self")
+	blk.self = self.word(opTransposeCopyOut, "self")
 	blk.dim0 = dim0
 	blk.dim1 = dim1
-	blk.out = out.handle(opTransposeCopyOut, "out")
+	blk.out = out.word(opTransposeCopyOut, "out")
 	call(opTransposeCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1677,8 +1677,8 @@ func Trapezoid(y, x Tensor, opts ...TrapezoidOptions) Tensor {
 	if given(len(opts), opTrapezoid) {
 		opt = opts[0]
 	}
-	blk.y = y.handle(opTrapezoid, "y")
-	blk.x = x.handle(opTrapezoid, "x")
+	blk.y = y.word(opTrapezoid, "y")
+	blk.x = x.word(opTrapezoid, "x")
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opTrapezoid, unsafe.Pointer(&blk))
 	runtime.KeepAlive(y.T)
@@ -1710,7 +1710,7 @@ func TrapezoidDx(y Tensor, opts ...TrapezoidDxOptions) Tensor {
 	if given(len(opts), opTrapezoidDx) {
 		opt = opts[0]
 	}
-	blk.y = y.handle(opTrapezoidDx, "y")
+	blk.y = y.word(opTrapezoidDx, "y")
 	if opt.Dx == nil {
 		opt.Dx = 1
 	}
@@ -1743,8 +1743,8 @@ func Trapz(y, x Tensor, opts ...TrapzOptions) Tensor {
 	if given(len(opts), opTrapz) {
 		opt = opts[0]
 	}
-	blk.y = y.handle(opTrapz, "y")
-	blk.x = x.handle(opTrapz, "x")
+	blk.y = y.word(opTrapz, "y")
+	blk.x = x.word(opTrapz, "x")
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opTrapz, unsafe.Pointer(&blk))
 	runtime.KeepAlive(y.T)
@@ -1775,7 +1775,7 @@ func TrapzDx(y Tensor, opts ...TrapzDxOptions) Tensor {
 	if given(len(opts), opTrapzDx) {
 		opt = opts[0]
 	}
-	blk.y = y.handle(opTrapzDx, "y")
+	blk.y = y.word(opTrapzDx, "y")
 	blk.dx = orDefault(opt.Dx, 1)
 	blk.dim = orDefault(opt.Dim, -1)
 	call(opTrapzDx, unsafe.Pointer(&blk))
@@ -1811,8 +1811,8 @@ func TriangularSolve(self, a_ Tensor, opts ...TriangularSolveOptions) (solution 
 	if given(len(opts), opTriangularSolve) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTriangularSolve, "self")
-	blk.a_ = a_.handle(opTriangularSolve, "A")
+	blk.self = self.word(opTriangularSolve, "self")
+	blk.a_ = a_.word(opTriangularSolve, "A")
 	blk.upper = boolInt(orDefault(opt.Upper, true))
 	blk.transpose = boolInt(opt.Transpose)
 	blk.unitriangular = boolInt(opt.Unitriangular)
@@ -1857,13 +1857,13 @@ func TriangularSolveX(self, a_, x_, m_ Tensor, opts ...TriangularSolveXOptions) 
 	if given(len(opts), opTriangularSolveX) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTriangularSolveX, "self")
-	blk.a_ = a_.handle(opTriangularSolveX, "A")
+	blk.self = self.word(opTriangularSolveX, "self")
+	blk.a_ = a_.word(opTriangularSolveX, "A")
 	blk.upper = boolInt(orDefault(opt.Upper, true))
 	blk.transpose = boolInt(opt.Transpose)
 	blk.unitriangular = boolInt(opt.Unitriangular)
-	blk.x_ = x_.handle(opTriangularSolveX, "X")
-	blk.m_ = m_.handle(opTriangularSolveX, "M")
+	blk.x_ = x_.word(opTriangularSolveX, "X")
+	blk.m_ = m_.word(opTriangularSolveX, "M")
 	call(opTriangularSolveX, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(a_.T)
@@ -1893,7 +1893,7 @@ func Tril(self Tensor, opts ...TrilOptions) Tensor {
 	if given(len(opts), opTril) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTril, "self")
+	blk.self = self.word(opTril, "self")
 	blk.diagonal = opt.Diagonal
 	call(opTril, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1923,7 +1923,7 @@ func Tril_(self Tensor, opts ...TrilOptions) Tensor {
 	if given(len(opts), opTril_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTril_, "self")
+	blk.self = self.word(opTril_, "self")
 	blk.diagonal = opt.Diagonal
 	call(opTril_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2011,7 +2011,7 @@ func TrilIndicesOut(row, col int64, out Tensor, opts ...TrilIndicesOutOptions) T
 	blk.row = row
 	blk.col = col
 	blk.offset = opt.Offset
-	blk.out = out.handle(opTrilIndicesOut, "out")
+	blk.out = out.word(opTrilIndicesOut, "out")
 	call(opTrilIndicesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -2036,9 +2036,9 @@ func TrilOut(self, out Tensor, opts ...TrilOptions) Tensor {
 	if given(len(opts), opTrilOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTrilOut, "self")
+	blk.self = self.word(opTrilOut, "self")
 	blk.diagonal = opt.Diagonal
-	blk.out = out.handle(opTrilOut, "out")
+	blk.out = out.word(opTrilOut, "out")
 	call(opTrilOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2077,9 +2077,9 @@ func TripletMarginLoss(anchor, positive, negative Tensor, opts ...TripletMarginL
 	if given(len(opts), opTripletMarginLoss) {
 		opt = opts[0]
 	}
-	blk.anchor = anchor.handle(opTripletMarginLoss, "anchor")
-	blk.positive = positive.handle(opTripletMarginLoss, "positive")
-	blk.negative = negative.handle(opTripletMarginLoss, "negative")
+	blk.anchor = anchor.word(opTripletMarginLoss, "anchor")
+	blk.positive = positive.word(opTripletMarginLoss, "positive")
+	blk.negative = negative.word(opTripletMarginLoss, "negative")
 	blk.margin = orDefault(opt.Margin, 1.0)
 	blk.p = orDefault(opt.P, 2)
 	blk.eps = orDefault(opt.Eps, 1e-06)
@@ -2114,7 +2114,7 @@ func Triu(self Tensor, opts ...TriuOptions) Tensor {
 	if given(len(opts), opTriu) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTriu, "self")
+	blk.self = self.word(opTriu, "self")
 	blk.diagonal = opt.Diagonal
 	call(opTriu, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2144,7 +2144,7 @@ func Triu_(self Tensor, opts ...TriuOptions) Tensor {
 	if given(len(opts), opTriu_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTriu_, "self")
+	blk.self = self.word(opTriu_, "self")
 	blk.diagonal = opt.Diagonal
 	call(opTriu_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2232,7 +2232,7 @@ func TriuIndicesOut(row, col int64, out Tensor, opts ...TriuIndicesOutOptions) T
 	blk.row = row
 	blk.col = col
 	blk.offset = opt.Offset
-	blk.out = out.handle(opTriuIndicesOut, "out")
+	blk.out = out.word(opTriuIndicesOut, "out")
 	call(opTriuIndicesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out
@@ -2257,9 +2257,9 @@ func TriuOut(self, out Tensor, opts ...TriuOptions) Tensor {
 	if given(len(opts), opTriuOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opTriuOut, "self")
+	blk.self = self.word(opTriuOut, "self")
 	blk.diagonal = opt.Diagonal
-	blk.out = out.handle(opTriuOut, "out")
+	blk.out = out.word(opTriuOut, "out")
 	call(opTriuOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2278,8 +2278,8 @@ func TrueDivide(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTrueDivide, "self")
-	blk.other = other.handle(opTrueDivide, "other")
+	blk.self = self.word(opTrueDivide, "self")
+	blk.other = other.word(opTrueDivide, "other")
 	call(opTrueDivide, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2304,8 +2304,8 @@ func TrueDivide_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opTrueDivide_, "self")
-	blk.other = other.handle(opTrueDivide_, "other")
+	blk.self = self.word(opTrueDivide_, "self")
+	blk.other = other.word(opTrueDivide_, "other")
 	call(opTrueDivide_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2332,9 +2332,9 @@ func TrueDivideOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTrueDivideOut, "self")
-	blk.other = other.handle(opTrueDivideOut, "other")
-	blk.out = out.handle(opTrueDivideOut, "out")
+	blk.self = self.word(opTrueDivideOut, "self")
+	blk.other = other.word(opTrueDivideOut, "other")
+	blk.out = out.word(opTrueDivideOut, "out")
 	call(opTrueDivideOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -2354,7 +2354,7 @@ func TrueDivideScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opTrueDivideScalar, "self")
+	blk.self = self.word(opTrueDivideScalar, "self")
 	blk.other = makeScalar(other, opTrueDivideScalar, "other")
 	call(opTrueDivideScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2380,7 +2380,7 @@ func TrueDivideScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opTrueDivideScalar_, "self")
+	blk.self = self.word(opTrueDivideScalar_, "self")
 	blk.other = makeScalar(other, opTrueDivideScalar_, "other")
 	call(opTrueDivideScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2404,7 +2404,7 @@ func Trunc(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTrunc, "self")
+	blk.self = self.word(opTrunc, "self")
 	call(opTrunc, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2428,7 +2428,7 @@ func Trunc_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opTrunc_, "self")
+	blk.self = self.word(opTrunc_, "self")
 	call(opTrunc_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2453,8 +2453,8 @@ func TruncOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opTruncOut, "self")
-	blk.out = out.handle(opTruncOut, "out")
+	blk.self = self.word(opTruncOut, "self")
+	blk.out = out.word(opTruncOut, "out")
 	call(opTruncOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2473,8 +2473,8 @@ func TypeAs(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opTypeAs, "self")
-	blk.other = other.handle(opTypeAs, "other")
+	blk.self = self.word(opTypeAs, "self")
+	blk.other = other.word(opTypeAs, "other")
 	call(opTypeAs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)

@@ -30,7 +30,7 @@ func Unbind(self Tensor, opts ...UnbindOptions) []Tensor {
 	if given(len(opts), opUnbind) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnbind, "self")
+	blk.self = self.word(opUnbind, "self")
 	blk.dim = opt.Dim
 	call(opUnbind, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -63,7 +63,7 @@ func UnbindCopy(self Tensor, opts ...UnbindCopyOptions) []Tensor {
 	if given(len(opts), opUnbindCopy) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnbindCopy, "self")
+	blk.self = self.word(opUnbindCopy, "self")
 	blk.dim = opt.Dim
 	call(opUnbindCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -87,9 +87,9 @@ func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOptions) {
 	if given(len(opts), opUnbindCopyOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnbindCopyOut, "self")
+	blk.self = self.word(opUnbindCopyOut, "self")
 	blk.dim = opt.Dim
-	blk.out, blk.outLen = handles(out, opUnbindCopyOut, "out")
+	blk.out, blk.outLen = words(out, opUnbindCopyOut, "out")
 	call(opUnbindCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -112,7 +112,7 @@ func Unflatten(self Tensor, dim int64, sizes []int64) Tensor {
 		sizesLen int64
 		r0       outTensor
 	}
-	blk.self = self.handle(opUnflatten, "self")
+	blk.self = self.word(opUnflatten, "self")
 	blk.dim = dim
 	blk.sizes, blk.sizesLen = unsafe.Pointer(unsafe.SliceData(sizes)), int64(len(sizes))
 	call(opUnflatten, unsafe.Pointer(&blk))
@@ -137,8 +137,8 @@ func UnflattenDenseTensors(flat Tensor, tensors []Tensor) []Tensor {
 		tensorsLen int64
 		r0         outTensors
 	}
-	blk.flat = flat.handle(opUnflattenDenseTensors, "flat")
-	blk.tensors, blk.tensorsLen = handles(tensors, opUnflattenDenseTensors, "tensors")
+	blk.flat = flat.word(opUnflattenDenseTensors, "flat")
+	blk.tensors, blk.tensorsLen = words(tensors, opUnflattenDenseTensors, "tensors")
 	call(opUnflattenDenseTensors, unsafe.Pointer(&blk))
 	runtime.KeepAlive(flat.T)
 	runtime.KeepAlive(unsafe.SliceData(tensors))
@@ -162,7 +162,7 @@ func Unfold(self Tensor, dimension, size, step int64) Tensor {
 		step      int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opUnfold, "self")
+	blk.self = self.word(opUnfold, "self")
 	blk.dimension = dimension
 	blk.size = size
 	blk.step = step
@@ -191,7 +191,7 @@ func UnfoldBackward(gradIn Tensor, inputSizes []int64, dim, size, step int64) Te
 		step          int64
 		r0            outTensor
 	}
-	blk.gradIn = gradIn.handle(opUnfoldBackward, "grad_in")
+	blk.gradIn = gradIn.word(opUnfoldBackward, "grad_in")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.dim = dim
 	blk.size = size
@@ -218,12 +218,12 @@ func UnfoldBackwardOut(gradIn Tensor, inputSizes []int64, dim, size, step int64,
 		step          int64
 		out           unsafe.Pointer
 	}
-	blk.gradIn = gradIn.handle(opUnfoldBackwardOut, "grad_in")
+	blk.gradIn = gradIn.word(opUnfoldBackwardOut, "grad_in")
 	blk.inputSizes, blk.inputSizesLen = unsafe.Pointer(unsafe.SliceData(inputSizes)), int64(len(inputSizes))
 	blk.dim = dim
 	blk.size = size
 	blk.step = step
-	blk.out = out.handle(opUnfoldBackwardOut, "out")
+	blk.out = out.word(opUnfoldBackwardOut, "out")
 	call(opUnfoldBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradIn.T)
 	runtime.KeepAlive(out.T)
@@ -244,7 +244,7 @@ func UnfoldCopy(self Tensor, dimension, size, step int64) Tensor {
 		step      int64
 		r0        outTensor
 	}
-	blk.self = self.handle(opUnfoldCopy, "self")
+	blk.self = self.word(opUnfoldCopy, "self")
 	blk.dimension = dimension
 	blk.size = size
 	blk.step = step
@@ -269,11 +269,11 @@ func UnfoldCopyOut(self Tensor, dimension, size, step int64, out Tensor) Tensor 
 		step      int64
 		out       unsafe.Pointer
 	}
-	blk.self = self.handle(opUnfoldCopyOut, "self")
+	blk.self = self.word(opUnfoldCopyOut, "self")
 	blk.dimension = dimension
 	blk.size = size
 	blk.step = step
-	blk.out = out.handle(opUnfoldCopyOut, "out")
+	blk.out = out.word(opUnfoldCopyOut, "out")
 	call(opUnfoldCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -303,7 +303,7 @@ func Uniform(self Tensor, opts ...UniformOptions) Tensor {
 	if given(len(opts), opUniform) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniform, "self")
+	blk.self = self.word(opUniform, "self")
 	blk.from = opt.From
 	blk.to = orDefault(opt.To, 1)
 	blk.generator = opt.Generator.handle(opUniform, "generator")
@@ -333,7 +333,7 @@ func Uniform_(self Tensor, opts ...UniformOptions) Tensor {
 	if given(len(opts), opUniform_) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniform_, "self")
+	blk.self = self.word(opUniform_, "self")
 	blk.from = opt.From
 	blk.to = orDefault(opt.To, 1)
 	blk.generator = opt.Generator.handle(opUniform_, "generator")
@@ -367,11 +367,11 @@ func UniformOut(self, out Tensor, opts ...UniformOptions) Tensor {
 	if given(len(opts), opUniformOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniformOut, "self")
+	blk.self = self.word(opUniformOut, "self")
 	blk.from = opt.From
 	blk.to = orDefault(opt.To, 1)
 	blk.generator = opt.Generator.handle(opUniformOut, "generator")
-	blk.out = out.handle(opUniformOut, "out")
+	blk.out = out.word(opUniformOut, "out")
 	call(opUniformOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Generator)
@@ -407,7 +407,7 @@ func UniqueConsecutive(self Tensor, opts ...UniqueConsecutiveOptions) (Tensor, T
 	if given(len(opts), opUniqueConsecutive) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniqueConsecutive, "self")
+	blk.self = self.word(opUniqueConsecutive, "self")
 	blk.returnInverse = boolInt(opt.ReturnInverse)
 	blk.returnCounts = boolInt(opt.ReturnCounts)
 	blk.dim = unsafe.Pointer(opt.Dim)
@@ -439,13 +439,13 @@ func UniqueConsecutiveOut(self, out0, out1, out2 Tensor, opts ...UniqueConsecuti
 	if given(len(opts), opUniqueConsecutiveOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniqueConsecutiveOut, "self")
+	blk.self = self.word(opUniqueConsecutiveOut, "self")
 	blk.returnInverse = boolInt(opt.ReturnInverse)
 	blk.returnCounts = boolInt(opt.ReturnCounts)
 	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.out0 = out0.handle(opUniqueConsecutiveOut, "out0")
-	blk.out1 = out1.handle(opUniqueConsecutiveOut, "out1")
-	blk.out2 = out2.handle(opUniqueConsecutiveOut, "out2")
+	blk.out0 = out0.word(opUniqueConsecutiveOut, "out0")
+	blk.out1 = out1.word(opUniqueConsecutiveOut, "out1")
+	blk.out2 = out2.word(opUniqueConsecutiveOut, "out2")
 	call(opUniqueConsecutiveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out0.T)
@@ -480,7 +480,7 @@ func UniqueDim(self Tensor, dim int64, opts ...UniqueDimOptions) (Tensor, Tensor
 	if given(len(opts), opUniqueDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniqueDim, "self")
+	blk.self = self.word(opUniqueDim, "self")
 	blk.dim = dim
 	blk.sorted = boolInt(orDefault(opt.Sorted, true))
 	blk.returnInverse = boolInt(opt.ReturnInverse)
@@ -515,7 +515,7 @@ func UniqueDimConsecutive(self Tensor, dim int64, opts ...UniqueDimConsecutiveOp
 	if given(len(opts), opUniqueDimConsecutive) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniqueDimConsecutive, "self")
+	blk.self = self.word(opUniqueDimConsecutive, "self")
 	blk.dim = dim
 	blk.returnInverse = boolInt(opt.ReturnInverse)
 	blk.returnCounts = boolInt(opt.ReturnCounts)
@@ -545,13 +545,13 @@ func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, op
 	if given(len(opts), opUniqueDimConsecutiveOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniqueDimConsecutiveOut, "self")
+	blk.self = self.word(opUniqueDimConsecutiveOut, "self")
 	blk.dim = dim
 	blk.returnInverse = boolInt(opt.ReturnInverse)
 	blk.returnCounts = boolInt(opt.ReturnCounts)
-	blk.out0 = out0.handle(opUniqueDimConsecutiveOut, "out0")
-	blk.out1 = out1.handle(opUniqueDimConsecutiveOut, "out1")
-	blk.out2 = out2.handle(opUniqueDimConsecutiveOut, "out2")
+	blk.out0 = out0.word(opUniqueDimConsecutiveOut, "out0")
+	blk.out1 = out1.word(opUniqueDimConsecutiveOut, "out1")
+	blk.out2 = out2.word(opUniqueDimConsecutiveOut, "out2")
 	call(opUniqueDimConsecutiveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out0.T)
@@ -582,14 +582,14 @@ func UniqueDimOut(self Tensor, dim int64, out0, out1, out2 Tensor, opts ...Uniqu
 	if given(len(opts), opUniqueDimOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUniqueDimOut, "self")
+	blk.self = self.word(opUniqueDimOut, "self")
 	blk.dim = dim
 	blk.sorted = boolInt(orDefault(opt.Sorted, true))
 	blk.returnInverse = boolInt(opt.ReturnInverse)
 	blk.returnCounts = boolInt(opt.ReturnCounts)
-	blk.out0 = out0.handle(opUniqueDimOut, "out0")
-	blk.out1 = out1.handle(opUniqueDimOut, "out1")
-	blk.out2 = out2.handle(opUniqueDimOut, "out2")
+	blk.out0 = out0.word(opUniqueDimOut, "out0")
+	blk.out1 = out1.word(opUniqueDimOut, "out1")
+	blk.out2 = out2.word(opUniqueDimOut, "out2")
 	call(opUniqueDimOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out0.T)
@@ -621,7 +621,7 @@ func UnsafeChunk(self Tensor, chunks int64, opts ...UnsafeChunkOptions) []Tensor
 	if given(len(opts), opUnsafeChunk) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnsafeChunk, "self")
+	blk.self = self.word(opUnsafeChunk, "self")
 	blk.chunks = chunks
 	blk.dim = opt.Dim
 	call(opUnsafeChunk, unsafe.Pointer(&blk))
@@ -657,7 +657,7 @@ func UnsafeSplit(self Tensor, splitSize int64, opts ...UnsafeSplitOptions) []Ten
 	if given(len(opts), opUnsafeSplit) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnsafeSplit, "self")
+	blk.self = self.word(opUnsafeSplit, "self")
 	blk.splitSize = splitSize
 	blk.dim = opt.Dim
 	call(opUnsafeSplit, unsafe.Pointer(&blk))
@@ -689,10 +689,10 @@ func UnsafeSplitOut(self Tensor, splitSize int64, out []Tensor, opts ...UnsafeSp
 	if given(len(opts), opUnsafeSplitOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnsafeSplitOut, "self")
+	blk.self = self.word(opUnsafeSplitOut, "self")
 	blk.splitSize = splitSize
 	blk.dim = opt.Dim
-	blk.out, blk.outLen = handles(out, opUnsafeSplitOut, "out")
+	blk.out, blk.outLen = words(out, opUnsafeSplitOut, "out")
 	call(opUnsafeSplitOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -720,7 +720,7 @@ func UnsafeSplitWithSizes(self Tensor, splitSizes []int64, opts ...UnsafeSplitWi
 	if given(len(opts), opUnsafeSplitWithSizes) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnsafeSplitWithSizes, "self")
+	blk.self = self.word(opUnsafeSplitWithSizes, "self")
 	blk.splitSizes, blk.splitSizesLen = unsafe.Pointer(unsafe.SliceData(splitSizes)), int64(len(splitSizes))
 	blk.dim = opt.Dim
 	call(opUnsafeSplitWithSizes, unsafe.Pointer(&blk))
@@ -751,10 +751,10 @@ func UnsafeSplitWithSizesOut(self Tensor, splitSizes []int64, out []Tensor, opts
 	if given(len(opts), opUnsafeSplitWithSizesOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUnsafeSplitWithSizesOut, "self")
+	blk.self = self.word(opUnsafeSplitWithSizesOut, "self")
 	blk.splitSizes, blk.splitSizesLen = unsafe.Pointer(unsafe.SliceData(splitSizes)), int64(len(splitSizes))
 	blk.dim = opt.Dim
-	blk.out, blk.outLen = handles(out, opUnsafeSplitWithSizesOut, "out")
+	blk.out, blk.outLen = words(out, opUnsafeSplitWithSizesOut, "out")
 	call(opUnsafeSplitWithSizesOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(unsafe.SliceData(out))
@@ -774,7 +774,7 @@ func Unsqueeze(self Tensor, dim int64) Tensor {
 		dim   int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opUnsqueeze, "self")
+	blk.self = self.word(opUnsqueeze, "self")
 	blk.dim = dim
 	call(opUnsqueeze, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -799,7 +799,7 @@ func Unsqueeze_(self Tensor, dim int64) Tensor {
 		self  unsafe.Pointer
 		dim   int64
 	}
-	blk.self = self.handle(opUnsqueeze_, "self")
+	blk.self = self.word(opUnsqueeze_, "self")
 	blk.dim = dim
 	call(opUnsqueeze_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -823,7 +823,7 @@ func UnsqueezeCopy(self Tensor, dim int64) Tensor {
 		dim   int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opUnsqueezeCopy, "self")
+	blk.self = self.word(opUnsqueezeCopy, "self")
 	blk.dim = dim
 	call(opUnsqueezeCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -844,9 +844,9 @@ func UnsqueezeCopyOut(self Tensor, dim int64, out Tensor) Tensor {
 		dim   int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opUnsqueezeCopyOut, "self")
+	blk.self = self.word(opUnsqueezeCopyOut, "self")
 	blk.dim = dim
-	blk.out = out.handle(opUnsqueezeCopyOut, "out")
+	blk.out = out.word(opUnsqueezeCopyOut, "out")
 	call(opUnsqueezeCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -878,7 +878,7 @@ func UpsampleBicubic2d(self Tensor, outputSize []int64, alignCorners bool, opts 
 	if given(len(opts), opUpsampleBicubic2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleBicubic2d, "self")
+	blk.self = self.word(opUpsampleBicubic2d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
@@ -915,7 +915,7 @@ func UpsampleBicubic2dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 	if given(len(opts), opUpsampleBicubic2dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleBicubic2dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleBicubic2dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
@@ -955,13 +955,13 @@ func UpsampleBicubic2dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	if given(len(opts), opUpsampleBicubic2dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleBicubic2dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleBicubic2dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.gradInput = gradInput.handle(opUpsampleBicubic2dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleBicubic2dBackwardGradInput, "grad_input")
 	call(opUpsampleBicubic2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -989,12 +989,12 @@ func UpsampleBicubic2dOut(self Tensor, outputSize []int64, alignCorners bool, ou
 	if given(len(opts), opUpsampleBicubic2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleBicubic2dOut, "self")
+	blk.self = self.word(opUpsampleBicubic2dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.out = out.handle(opUpsampleBicubic2dOut, "out")
+	blk.out = out.word(opUpsampleBicubic2dOut, "out")
 	call(opUpsampleBicubic2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1016,7 +1016,7 @@ func UpsampleBicubic2dVec(input Tensor, outputSize []int64, alignCorners bool, s
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleBicubic2dVec, "input")
+	blk.input = input.word(opUpsampleBicubic2dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
@@ -1050,7 +1050,7 @@ func UpsampleBilinear2d(self Tensor, outputSize []int64, alignCorners bool, opts
 	if given(len(opts), opUpsampleBilinear2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleBilinear2d, "self")
+	blk.self = self.word(opUpsampleBilinear2d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
@@ -1087,7 +1087,7 @@ func UpsampleBilinear2dBackward(gradOutput Tensor, outputSize, inputSize []int64
 	if given(len(opts), opUpsampleBilinear2dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleBilinear2dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleBilinear2dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
@@ -1127,13 +1127,13 @@ func UpsampleBilinear2dBackwardGradInput(gradOutput Tensor, outputSize, inputSiz
 	if given(len(opts), opUpsampleBilinear2dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleBilinear2dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleBilinear2dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.gradInput = gradInput.handle(opUpsampleBilinear2dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleBilinear2dBackwardGradInput, "grad_input")
 	call(opUpsampleBilinear2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -1161,12 +1161,12 @@ func UpsampleBilinear2dOut(self Tensor, outputSize []int64, alignCorners bool, o
 	if given(len(opts), opUpsampleBilinear2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleBilinear2dOut, "self")
+	blk.self = self.word(opUpsampleBilinear2dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.out = out.handle(opUpsampleBilinear2dOut, "out")
+	blk.out = out.word(opUpsampleBilinear2dOut, "out")
 	call(opUpsampleBilinear2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1188,7 +1188,7 @@ func UpsampleBilinear2dVec(input Tensor, outputSize []int64, alignCorners bool, 
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleBilinear2dVec, "input")
+	blk.input = input.word(opUpsampleBilinear2dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
@@ -1214,11 +1214,11 @@ func UpsampleBilinear2dVecOut(input Tensor, outputSize []int64, alignCorners boo
 		scaleFactorsLen int64
 		out             unsafe.Pointer
 	}
-	blk.input = input.handle(opUpsampleBilinear2dVecOut, "input")
+	blk.input = input.word(opUpsampleBilinear2dVecOut, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
-	blk.out = out.handle(opUpsampleBilinear2dVecOut, "out")
+	blk.out = out.word(opUpsampleBilinear2dVecOut, "out")
 	call(opUpsampleBilinear2dVecOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(out.T)
@@ -1247,7 +1247,7 @@ func UpsampleLinear1d(self Tensor, outputSize []int64, alignCorners bool, opts .
 	if given(len(opts), opUpsampleLinear1d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleLinear1d, "self")
+	blk.self = self.word(opUpsampleLinear1d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scales = unsafe.Pointer(opt.Scales)
@@ -1281,7 +1281,7 @@ func UpsampleLinear1dBackward(gradOutput Tensor, outputSize, inputSize []int64, 
 	if given(len(opts), opUpsampleLinear1dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleLinear1dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleLinear1dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
@@ -1318,12 +1318,12 @@ func UpsampleLinear1dBackwardGradInput(gradOutput Tensor, outputSize, inputSize 
 	if given(len(opts), opUpsampleLinear1dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleLinear1dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleLinear1dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scales = unsafe.Pointer(opt.Scales)
-	blk.gradInput = gradInput.handle(opUpsampleLinear1dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleLinear1dBackwardGradInput, "grad_input")
 	call(opUpsampleLinear1dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -1350,11 +1350,11 @@ func UpsampleLinear1dOut(self Tensor, outputSize []int64, alignCorners bool, out
 	if given(len(opts), opUpsampleLinear1dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleLinear1dOut, "self")
+	blk.self = self.word(opUpsampleLinear1dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scales = unsafe.Pointer(opt.Scales)
-	blk.out = out.handle(opUpsampleLinear1dOut, "out")
+	blk.out = out.word(opUpsampleLinear1dOut, "out")
 	call(opUpsampleLinear1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1376,7 +1376,7 @@ func UpsampleLinear1dVec(input Tensor, outputSize []int64, alignCorners bool, sc
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleLinear1dVec, "input")
+	blk.input = input.word(opUpsampleLinear1dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
@@ -1407,7 +1407,7 @@ func UpsampleNearest1d(self Tensor, outputSize []int64, opts ...UpsampleNearest1
 	if given(len(opts), opUpsampleNearest1d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleNearest1d, "self")
+	blk.self = self.word(opUpsampleNearest1d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scales = unsafe.Pointer(opt.Scales)
 	call(opUpsampleNearest1d, unsafe.Pointer(&blk))
@@ -1439,7 +1439,7 @@ func UpsampleNearest1dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 	if given(len(opts), opUpsampleNearest1dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleNearest1dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleNearest1dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.scales = unsafe.Pointer(opt.Scales)
@@ -1474,11 +1474,11 @@ func UpsampleNearest1dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	if given(len(opts), opUpsampleNearest1dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleNearest1dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleNearest1dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.scales = unsafe.Pointer(opt.Scales)
-	blk.gradInput = gradInput.handle(opUpsampleNearest1dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleNearest1dBackwardGradInput, "grad_input")
 	call(opUpsampleNearest1dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -1504,10 +1504,10 @@ func UpsampleNearest1dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 	if given(len(opts), opUpsampleNearest1dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleNearest1dOut, "self")
+	blk.self = self.word(opUpsampleNearest1dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scales = unsafe.Pointer(opt.Scales)
-	blk.out = out.handle(opUpsampleNearest1dOut, "out")
+	blk.out = out.word(opUpsampleNearest1dOut, "out")
 	call(opUpsampleNearest1dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1528,7 +1528,7 @@ func UpsampleNearest1dVec(input Tensor, outputSize []int64, scaleFactors []float
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleNearest1dVec, "input")
+	blk.input = input.word(opUpsampleNearest1dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
 	call(opUpsampleNearest1dVec, unsafe.Pointer(&blk))
@@ -1560,7 +1560,7 @@ func UpsampleNearest2d(self Tensor, outputSize []int64, opts ...UpsampleNearest2
 	if given(len(opts), opUpsampleNearest2d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleNearest2d, "self")
+	blk.self = self.word(opUpsampleNearest2d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
@@ -1595,7 +1595,7 @@ func UpsampleNearest2dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 	if given(len(opts), opUpsampleNearest2dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleNearest2dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleNearest2dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
@@ -1633,12 +1633,12 @@ func UpsampleNearest2dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	if given(len(opts), opUpsampleNearest2dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleNearest2dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleNearest2dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.gradInput = gradInput.handle(opUpsampleNearest2dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleNearest2dBackwardGradInput, "grad_input")
 	call(opUpsampleNearest2dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -1665,11 +1665,11 @@ func UpsampleNearest2dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 	if given(len(opts), opUpsampleNearest2dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleNearest2dOut, "self")
+	blk.self = self.word(opUpsampleNearest2dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.out = out.handle(opUpsampleNearest2dOut, "out")
+	blk.out = out.word(opUpsampleNearest2dOut, "out")
 	call(opUpsampleNearest2dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1690,7 +1690,7 @@ func UpsampleNearest2dVec(input Tensor, outputSize []int64, scaleFactors []float
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleNearest2dVec, "input")
+	blk.input = input.word(opUpsampleNearest2dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
 	call(opUpsampleNearest2dVec, unsafe.Pointer(&blk))
@@ -1714,10 +1714,10 @@ func UpsampleNearest2dVecOut(input Tensor, outputSize []int64, scaleFactors []fl
 		scaleFactorsLen int64
 		out             unsafe.Pointer
 	}
-	blk.input = input.handle(opUpsampleNearest2dVecOut, "input")
+	blk.input = input.word(opUpsampleNearest2dVecOut, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
-	blk.out = out.handle(opUpsampleNearest2dVecOut, "out")
+	blk.out = out.word(opUpsampleNearest2dVecOut, "out")
 	call(opUpsampleNearest2dVecOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(out.T)
@@ -1750,7 +1750,7 @@ func UpsampleNearest3d(self Tensor, outputSize []int64, opts ...UpsampleNearest3
 	if given(len(opts), opUpsampleNearest3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleNearest3d, "self")
+	blk.self = self.word(opUpsampleNearest3d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
@@ -1788,7 +1788,7 @@ func UpsampleNearest3dBackward(gradOutput Tensor, outputSize, inputSize []int64,
 	if given(len(opts), opUpsampleNearest3dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleNearest3dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleNearest3dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
@@ -1829,13 +1829,13 @@ func UpsampleNearest3dBackwardGradInput(gradOutput Tensor, outputSize, inputSize
 	if given(len(opts), opUpsampleNearest3dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleNearest3dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleNearest3dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.gradInput = gradInput.handle(opUpsampleNearest3dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleNearest3dBackwardGradInput, "grad_input")
 	call(opUpsampleNearest3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -1863,12 +1863,12 @@ func UpsampleNearest3dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 	if given(len(opts), opUpsampleNearest3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleNearest3dOut, "self")
+	blk.self = self.word(opUpsampleNearest3dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.out = out.handle(opUpsampleNearest3dOut, "out")
+	blk.out = out.word(opUpsampleNearest3dOut, "out")
 	call(opUpsampleNearest3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -1889,7 +1889,7 @@ func UpsampleNearest3dVec(input Tensor, outputSize []int64, scaleFactors []float
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleNearest3dVec, "input")
+	blk.input = input.word(opUpsampleNearest3dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
 	call(opUpsampleNearest3dVec, unsafe.Pointer(&blk))
@@ -1924,7 +1924,7 @@ func UpsampleTrilinear3d(self Tensor, outputSize []int64, alignCorners bool, opt
 	if given(len(opts), opUpsampleTrilinear3d) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleTrilinear3d, "self")
+	blk.self = self.word(opUpsampleTrilinear3d, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
@@ -1964,7 +1964,7 @@ func UpsampleTrilinear3dBackward(gradOutput Tensor, outputSize, inputSize []int6
 	if given(len(opts), opUpsampleTrilinear3dBackward) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleTrilinear3dBackward, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleTrilinear3dBackward, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
@@ -2007,14 +2007,14 @@ func UpsampleTrilinear3dBackwardGradInput(gradOutput Tensor, outputSize, inputSi
 	if given(len(opts), opUpsampleTrilinear3dBackwardGradInput) {
 		opt = opts[0]
 	}
-	blk.gradOutput = gradOutput.handle(opUpsampleTrilinear3dBackwardGradInput, "grad_output")
+	blk.gradOutput = gradOutput.word(opUpsampleTrilinear3dBackwardGradInput, "grad_output")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.inputSize, blk.inputSizeLen = unsafe.Pointer(unsafe.SliceData(inputSize)), int64(len(inputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.gradInput = gradInput.handle(opUpsampleTrilinear3dBackwardGradInput, "grad_input")
+	blk.gradInput = gradInput.word(opUpsampleTrilinear3dBackwardGradInput, "grad_input")
 	call(opUpsampleTrilinear3dBackwardGradInput, unsafe.Pointer(&blk))
 	runtime.KeepAlive(gradOutput.T)
 	runtime.KeepAlive(gradInput.T)
@@ -2043,13 +2043,13 @@ func UpsampleTrilinear3dOut(self Tensor, outputSize []int64, alignCorners bool, 
 	if given(len(opts), opUpsampleTrilinear3dOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opUpsampleTrilinear3dOut, "self")
+	blk.self = self.word(opUpsampleTrilinear3dOut, "self")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scalesD = unsafe.Pointer(opt.ScalesD)
 	blk.scalesH = unsafe.Pointer(opt.ScalesH)
 	blk.scalesW = unsafe.Pointer(opt.ScalesW)
-	blk.out = out.handle(opUpsampleTrilinear3dOut, "out")
+	blk.out = out.word(opUpsampleTrilinear3dOut, "out")
 	call(opUpsampleTrilinear3dOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -2071,7 +2071,7 @@ func UpsampleTrilinear3dVec(input Tensor, outputSize []int64, alignCorners bool,
 		scaleFactorsLen int64
 		r0              outTensor
 	}
-	blk.input = input.handle(opUpsampleTrilinear3dVec, "input")
+	blk.input = input.word(opUpsampleTrilinear3dVec, "input")
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.alignCorners = boolInt(alignCorners)
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))

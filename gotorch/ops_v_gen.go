@@ -21,7 +21,7 @@ func Values(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opValues, "self")
+	blk.self = self.word(opValues, "self")
 	call(opValues, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -43,7 +43,7 @@ func ValuesCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opValuesCopy, "self")
+	blk.self = self.word(opValuesCopy, "self")
 	call(opValuesCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -62,8 +62,8 @@ func ValuesCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opValuesCopyOut, "self")
-	blk.out = out.handle(opValuesCopyOut, "out")
+	blk.self = self.word(opValuesCopyOut, "self")
+	blk.out = out.word(opValuesCopyOut, "out")
 	call(opValuesCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -85,9 +85,9 @@ func ValueSelectingReductionBackward(grad Tensor, dim int64, indices Tensor, siz
 		keepdim  int64
 		r0       outTensor
 	}
-	blk.grad = grad.handle(opValueSelectingReductionBackward, "grad")
+	blk.grad = grad.word(opValueSelectingReductionBackward, "grad")
 	blk.dim = dim
-	blk.indices = indices.handle(opValueSelectingReductionBackward, "indices")
+	blk.indices = indices.word(opValueSelectingReductionBackward, "indices")
 	blk.sizes, blk.sizesLen = unsafe.Pointer(unsafe.SliceData(sizes)), int64(len(sizes))
 	blk.keepdim = boolInt(keepdim)
 	call(opValueSelectingReductionBackward, unsafe.Pointer(&blk))
@@ -120,7 +120,7 @@ func Vander(x Tensor, opts ...VanderOptions) Tensor {
 	if given(len(opts), opVander) {
 		opt = opts[0]
 	}
-	blk.x = x.handle(opVander, "x")
+	blk.x = x.word(opVander, "x")
 	blk.n_ = unsafe.Pointer(opt.N)
 	blk.increasing = boolInt(opt.Increasing)
 	call(opVander, unsafe.Pointer(&blk))
@@ -150,7 +150,7 @@ func Var(self Tensor, opts ...VarOptions) Tensor {
 	if given(len(opts), opVar) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVar, "self")
+	blk.self = self.word(opVar, "self")
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	call(opVar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -189,7 +189,7 @@ func VarCorrection(self Tensor, opts ...VarCorrectionOptions) Tensor {
 	if given(len(opts), opVarCorrection) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarCorrection, "self")
+	blk.self = self.word(opVarCorrection, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opVarCorrection, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -225,11 +225,11 @@ func VarCorrectionOut(self, out Tensor, opts ...VarCorrectionOptions) Tensor {
 	if given(len(opts), opVarCorrectionOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarCorrectionOut, "self")
+	blk.self = self.word(opVarCorrectionOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opVarCorrectionOut, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opVarCorrectionOut, "out")
+	blk.out = out.word(opVarCorrectionOut, "out")
 	call(opVarCorrectionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -262,7 +262,7 @@ func VarDim(self Tensor, dim []int64, opts ...VarDimOptions) Tensor {
 	if given(len(opts), opVarDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarDim, "self")
+	blk.self = self.word(opVarDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -286,7 +286,7 @@ func VariableData(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opVariableData, "self")
+	blk.self = self.word(opVariableData, "self")
 	call(opVariableData, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -319,7 +319,7 @@ func VarMean(self Tensor, opts ...VarMeanOptions) (Tensor, Tensor) {
 	if given(len(opts), opVarMean) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarMean, "self")
+	blk.self = self.word(opVarMean, "self")
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	call(opVarMean, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -353,7 +353,7 @@ func VarMeanCorrection(self Tensor, opts ...VarMeanCorrectionOptions) (Tensor, T
 	if given(len(opts), opVarMeanCorrection) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarMeanCorrection, "self")
+	blk.self = self.word(opVarMeanCorrection, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opVarMeanCorrection, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -385,12 +385,12 @@ func VarMeanCorrectionOut(self, out0, out1 Tensor, opts ...VarMeanCorrectionOpti
 	if given(len(opts), opVarMeanCorrectionOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarMeanCorrectionOut, "self")
+	blk.self = self.word(opVarMeanCorrectionOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(opt.Dim)), int64(len(opt.Dim))
 	blk.correction = optScalar(opt.Correction, opVarMeanCorrectionOut, "correction")
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out0 = out0.handle(opVarMeanCorrectionOut, "out0")
-	blk.out1 = out1.handle(opVarMeanCorrectionOut, "out1")
+	blk.out0 = out0.word(opVarMeanCorrectionOut, "out0")
+	blk.out1 = out1.word(opVarMeanCorrectionOut, "out1")
 	call(opVarMeanCorrectionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out0.T)
@@ -424,7 +424,7 @@ func VarMeanDim(self Tensor, dim []int64, opts ...VarMeanDimOptions) (Tensor, Te
 	if given(len(opts), opVarMeanDim) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarMeanDim, "self")
+	blk.self = self.word(opVarMeanDim, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	blk.keepdim = boolInt(opt.KeepDim)
@@ -461,11 +461,11 @@ func VarOut(self Tensor, dim []int64, out Tensor, opts ...VarOutOptions) Tensor 
 	if given(len(opts), opVarOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opVarOut, "self")
+	blk.self = self.word(opVarOut, "self")
 	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
 	blk.unbiased = boolInt(orDefault(opt.Unbiased, true))
 	blk.keepdim = boolInt(opt.KeepDim)
-	blk.out = out.handle(opVarOut, "out")
+	blk.out = out.word(opVarOut, "out")
 	call(opVarOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -484,8 +484,8 @@ func VDot(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opVDot, "self")
-	blk.other = other.handle(opVDot, "other")
+	blk.self = self.word(opVDot, "self")
+	blk.other = other.word(opVDot, "other")
 	call(opVDot, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -512,9 +512,9 @@ func VDotOut(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opVDotOut, "self")
-	blk.other = other.handle(opVDotOut, "other")
-	blk.out = out.handle(opVDotOut, "out")
+	blk.self = self.word(opVDotOut, "self")
+	blk.other = other.word(opVDotOut, "other")
+	blk.out = out.word(opVDotOut, "out")
 	call(opVDotOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -538,7 +538,7 @@ func View(self Tensor, size []int64) Tensor {
 		sizeLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opView, "self")
+	blk.self = self.word(opView, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	call(opView, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -564,8 +564,8 @@ func ViewAs(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewAs, "self")
-	blk.other = other.handle(opViewAs, "other")
+	blk.self = self.word(opViewAs, "self")
+	blk.other = other.word(opViewAs, "other")
 	call(opViewAs, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -590,7 +590,7 @@ func ViewAsComplex(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewAsComplex, "self")
+	blk.self = self.word(opViewAsComplex, "self")
 	call(opViewAsComplex, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -607,7 +607,7 @@ func ViewAsComplexCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewAsComplexCopy, "self")
+	blk.self = self.word(opViewAsComplexCopy, "self")
 	call(opViewAsComplexCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -626,8 +626,8 @@ func ViewAsComplexCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opViewAsComplexCopyOut, "self")
-	blk.out = out.handle(opViewAsComplexCopyOut, "out")
+	blk.self = self.word(opViewAsComplexCopyOut, "self")
+	blk.out = out.word(opViewAsComplexCopyOut, "out")
 	call(opViewAsComplexCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -647,7 +647,7 @@ func ViewAsReal(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewAsReal, "self")
+	blk.self = self.word(opViewAsReal, "self")
 	call(opViewAsReal, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -664,7 +664,7 @@ func ViewAsRealCopy(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewAsRealCopy, "self")
+	blk.self = self.word(opViewAsRealCopy, "self")
 	call(opViewAsRealCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -683,8 +683,8 @@ func ViewAsRealCopyOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opViewAsRealCopyOut, "self")
-	blk.out = out.handle(opViewAsRealCopyOut, "out")
+	blk.self = self.word(opViewAsRealCopyOut, "self")
+	blk.out = out.word(opViewAsRealCopyOut, "out")
 	call(opViewAsRealCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -704,7 +704,7 @@ func ViewCopy(self Tensor, size []int64) Tensor {
 		sizeLen int64
 		r0      outTensor
 	}
-	blk.self = self.handle(opViewCopy, "self")
+	blk.self = self.word(opViewCopy, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
 	call(opViewCopy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -723,7 +723,7 @@ func ViewCopyDType(self Tensor, dtype DType) Tensor {
 		dtype int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewCopyDType, "self")
+	blk.self = self.word(opViewCopyDType, "self")
 	blk.dtype = dtype.required(opViewCopyDType, "dtype")
 	call(opViewCopyDType, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -744,9 +744,9 @@ func ViewCopyDTypeOut(self Tensor, dtype DType, out Tensor) Tensor {
 		dtype int64
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opViewCopyDTypeOut, "self")
+	blk.self = self.word(opViewCopyDTypeOut, "self")
 	blk.dtype = dtype.required(opViewCopyDTypeOut, "dtype")
-	blk.out = out.handle(opViewCopyDTypeOut, "out")
+	blk.out = out.word(opViewCopyDTypeOut, "out")
 	call(opViewCopyDTypeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -768,9 +768,9 @@ func ViewCopyOut(self Tensor, size []int64, out Tensor) Tensor {
 		sizeLen int64
 		out     unsafe.Pointer
 	}
-	blk.self = self.handle(opViewCopyOut, "self")
+	blk.self = self.word(opViewCopyOut, "self")
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opViewCopyOut, "out")
+	blk.out = out.word(opViewCopyOut, "out")
 	call(opViewCopyOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -792,7 +792,7 @@ func ViewDType(self Tensor, dtype DType) Tensor {
 		dtype int64
 		r0    outTensor
 	}
-	blk.self = self.handle(opViewDType, "self")
+	blk.self = self.word(opViewDType, "self")
 	blk.dtype = dtype.required(opViewDType, "dtype")
 	call(opViewDType, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -819,7 +819,7 @@ func VSplit(self Tensor, sections int64) []Tensor {
 		sections int64
 		r0       outTensors
 	}
-	blk.self = self.handle(opVSplit, "self")
+	blk.self = self.word(opVSplit, "self")
 	blk.sections = sections
 	call(opVSplit, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -847,7 +847,7 @@ func VSplitArray(self Tensor, indices []int64) []Tensor {
 		indicesLen int64
 		r0         outTensors
 	}
-	blk.self = self.handle(opVSplitArray, "self")
+	blk.self = self.word(opVSplitArray, "self")
 	blk.indices, blk.indicesLen = unsafe.Pointer(unsafe.SliceData(indices)), int64(len(indices))
 	call(opVSplitArray, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -871,7 +871,7 @@ func VStack(tensors []Tensor) Tensor {
 		tensorsLen int64
 		r0         outTensor
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opVStack, "tensors")
+	blk.tensors, blk.tensorsLen = words(tensors, opVStack, "tensors")
 	call(opVStack, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	return newTensor(&blk.r0, blk.scope)
@@ -891,8 +891,8 @@ func VStackOut(tensors []Tensor, out Tensor) Tensor {
 		tensorsLen int64
 		out        unsafe.Pointer
 	}
-	blk.tensors, blk.tensorsLen = handles(tensors, opVStackOut, "tensors")
-	blk.out = out.handle(opVStackOut, "out")
+	blk.tensors, blk.tensorsLen = words(tensors, opVStackOut, "tensors")
+	blk.out = out.word(opVStackOut, "out")
 	call(opVStackOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(unsafe.SliceData(tensors))
 	runtime.KeepAlive(out.T)

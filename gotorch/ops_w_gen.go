@@ -21,9 +21,9 @@ func Where(condition, self, other Tensor) Tensor {
 		other     unsafe.Pointer
 		r0        outTensor
 	}
-	blk.condition = condition.handle(opWhere, "condition")
-	blk.self = self.handle(opWhere, "self")
-	blk.other = other.handle(opWhere, "other")
+	blk.condition = condition.word(opWhere, "condition")
+	blk.self = self.word(opWhere, "self")
+	blk.other = other.word(opWhere, "other")
 	call(opWhere, unsafe.Pointer(&blk))
 	runtime.KeepAlive(condition.T)
 	runtime.KeepAlive(self.T)
@@ -48,7 +48,7 @@ func WhereNonZero(condition Tensor) []Tensor {
 		condition unsafe.Pointer
 		r0        outTensors
 	}
-	blk.condition = condition.handle(opWhereNonZero, "condition")
+	blk.condition = condition.word(opWhereNonZero, "condition")
 	call(opWhereNonZero, unsafe.Pointer(&blk))
 	runtime.KeepAlive(condition.T)
 	return newTensors(&blk.r0, blk.scope)
@@ -70,10 +70,10 @@ func WhereOut(condition, self, other, out Tensor) Tensor {
 		other     unsafe.Pointer
 		out       unsafe.Pointer
 	}
-	blk.condition = condition.handle(opWhereOut, "condition")
-	blk.self = self.handle(opWhereOut, "self")
-	blk.other = other.handle(opWhereOut, "other")
-	blk.out = out.handle(opWhereOut, "out")
+	blk.condition = condition.word(opWhereOut, "condition")
+	blk.self = self.word(opWhereOut, "self")
+	blk.other = other.word(opWhereOut, "other")
+	blk.out = out.word(opWhereOut, "out")
 	call(opWhereOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(condition.T)
 	runtime.KeepAlive(self.T)
@@ -96,8 +96,8 @@ func WhereScalarOther(condition, self Tensor, other Scalar) Tensor {
 		other     cScalar
 		r0        outTensor
 	}
-	blk.condition = condition.handle(opWhereScalarOther, "condition")
-	blk.self = self.handle(opWhereScalarOther, "self")
+	blk.condition = condition.word(opWhereScalarOther, "condition")
+	blk.self = self.word(opWhereScalarOther, "self")
 	blk.other = makeScalar(other, opWhereScalarOther, "other")
 	call(opWhereScalarOther, unsafe.Pointer(&blk))
 	runtime.KeepAlive(condition.T)
@@ -124,7 +124,7 @@ func WhereScalars(condition Tensor, self, other Scalar) Tensor {
 		other     cScalar
 		r0        outTensor
 	}
-	blk.condition = condition.handle(opWhereScalars, "condition")
+	blk.condition = condition.word(opWhereScalars, "condition")
 	blk.self = makeScalar(self, opWhereScalars, "self")
 	blk.other = makeScalar(other, opWhereScalars, "other")
 	call(opWhereScalars, unsafe.Pointer(&blk))
@@ -146,9 +146,9 @@ func WhereScalarSelf(condition Tensor, self Scalar, other Tensor) Tensor {
 		other     unsafe.Pointer
 		r0        outTensor
 	}
-	blk.condition = condition.handle(opWhereScalarSelf, "condition")
+	blk.condition = condition.word(opWhereScalarSelf, "condition")
 	blk.self = makeScalar(self, opWhereScalarSelf, "self")
-	blk.other = other.handle(opWhereScalarSelf, "other")
+	blk.other = other.word(opWhereScalarSelf, "other")
 	call(opWhereScalarSelf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(condition.T)
 	runtime.KeepAlive(other.T)

@@ -19,8 +19,8 @@ func Xlogy(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opXlogy, "self")
-	blk.other = other.handle(opXlogy, "other")
+	blk.self = self.word(opXlogy, "self")
+	blk.other = other.word(opXlogy, "other")
 	call(opXlogy, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -46,8 +46,8 @@ func Xlogy_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opXlogy_, "self")
-	blk.other = other.handle(opXlogy_, "other")
+	blk.self = self.word(opXlogy_, "self")
+	blk.other = other.word(opXlogy_, "other")
 	call(opXlogy_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -74,9 +74,9 @@ func XlogyOutScalarOther(self Tensor, other Scalar, out Tensor) Tensor {
 		other cScalar
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opXlogyOutScalarOther, "self")
+	blk.self = self.word(opXlogyOutScalarOther, "self")
 	blk.other = makeScalar(other, opXlogyOutScalarOther, "other")
-	blk.out = out.handle(opXlogyOutScalarOther, "out")
+	blk.out = out.word(opXlogyOutScalarOther, "out")
 	call(opXlogyOutScalarOther, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -99,8 +99,8 @@ func XlogyOutScalarSelf(self Scalar, other, out Tensor) Tensor {
 		out   unsafe.Pointer
 	}
 	blk.self = makeScalar(self, opXlogyOutScalarSelf, "self")
-	blk.other = other.handle(opXlogyOutScalarSelf, "other")
-	blk.out = out.handle(opXlogyOutScalarSelf, "out")
+	blk.other = other.word(opXlogyOutScalarSelf, "other")
+	blk.out = out.word(opXlogyOutScalarSelf, "out")
 	call(opXlogyOutScalarSelf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	runtime.KeepAlive(out.T)
@@ -122,9 +122,9 @@ func XlogyOutTensor(self, other, out Tensor) Tensor {
 		other unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opXlogyOutTensor, "self")
-	blk.other = other.handle(opXlogyOutTensor, "other")
-	blk.out = out.handle(opXlogyOutTensor, "out")
+	blk.self = self.word(opXlogyOutTensor, "self")
+	blk.other = other.word(opXlogyOutTensor, "other")
+	blk.out = out.word(opXlogyOutTensor, "out")
 	call(opXlogyOutTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -145,7 +145,7 @@ func XlogyScalarOther(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opXlogyScalarOther, "self")
+	blk.self = self.word(opXlogyScalarOther, "self")
 	blk.other = makeScalar(other, opXlogyScalarOther, "other")
 	call(opXlogyScalarOther, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -171,7 +171,7 @@ func XlogyScalarOther_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opXlogyScalarOther_, "self")
+	blk.self = self.word(opXlogyScalarOther_, "self")
 	blk.other = makeScalar(other, opXlogyScalarOther_, "other")
 	call(opXlogyScalarOther_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -197,7 +197,7 @@ func XlogyScalarSelf(self Scalar, other Tensor) Tensor {
 		r0    outTensor
 	}
 	blk.self = makeScalar(self, opXlogyScalarSelf, "self")
-	blk.other = other.handle(opXlogyScalarSelf, "other")
+	blk.other = other.word(opXlogyScalarSelf, "other")
 	call(opXlogyScalarSelf, unsafe.Pointer(&blk))
 	runtime.KeepAlive(other.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -213,8 +213,8 @@ func Xor(self, other Tensor) Tensor {
 		other unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opXor, "self")
-	blk.other = other.handle(opXor, "other")
+	blk.self = self.word(opXor, "self")
+	blk.other = other.word(opXor, "other")
 	call(opXor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -237,8 +237,8 @@ func Xor_(self, other Tensor) Tensor {
 		self  unsafe.Pointer
 		other unsafe.Pointer
 	}
-	blk.self = self.handle(opXor_, "self")
-	blk.other = other.handle(opXor_, "other")
+	blk.self = self.word(opXor_, "self")
+	blk.other = other.word(opXor_, "other")
 	call(opXor_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(other.T)
@@ -260,7 +260,7 @@ func XorScalar(self Tensor, other Scalar) Tensor {
 		other cScalar
 		r0    outTensor
 	}
-	blk.self = self.handle(opXorScalar, "self")
+	blk.self = self.word(opXorScalar, "self")
 	blk.other = makeScalar(other, opXorScalar, "other")
 	call(opXorScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -283,7 +283,7 @@ func XorScalar_(self Tensor, other Scalar) Tensor {
 		self  unsafe.Pointer
 		other cScalar
 	}
-	blk.self = self.handle(opXorScalar_, "self")
+	blk.self = self.word(opXorScalar_, "self")
 	blk.other = makeScalar(other, opXorScalar_, "other")
 	call(opXorScalar_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)

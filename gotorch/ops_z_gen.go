@@ -16,7 +16,7 @@ func Zero(self Tensor) Tensor {
 		self  unsafe.Pointer
 		r0    outTensor
 	}
-	blk.self = self.handle(opZero, "self")
+	blk.self = self.word(opZero, "self")
 	call(opZero, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -34,7 +34,7 @@ func Zero_(self Tensor) Tensor {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
 	}
-	blk.self = self.handle(opZero_, "self")
+	blk.self = self.word(opZero_, "self")
 	call(opZero_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -56,8 +56,8 @@ func ZeroOut(self, out Tensor) Tensor {
 		self  unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.self = self.handle(opZeroOut, "self")
-	blk.out = out.handle(opZeroOut, "out")
+	blk.self = self.word(opZeroOut, "self")
+	blk.out = out.word(opZeroOut, "out")
 	call(opZeroOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -127,7 +127,7 @@ func ZerosLike(self Tensor, opts ...ZerosLikeOptions) Tensor {
 	if given(len(opts), opZerosLike) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opZerosLike, "self")
+	blk.self = self.word(opZerosLike, "self")
 	blk.dtype = int64(opt.DType)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
@@ -163,9 +163,9 @@ func ZerosLikeOut(self, out Tensor, opts ...ZerosLikeOutOptions) Tensor {
 	if given(len(opts), opZerosLikeOut) {
 		opt = opts[0]
 	}
-	blk.self = self.handle(opZerosLikeOut, "self")
+	blk.self = self.word(opZerosLikeOut, "self")
 	blk.memoryFormat = int64(opt.MemoryFormat)
-	blk.out = out.handle(opZerosLikeOut, "out")
+	blk.out = out.word(opZerosLikeOut, "out")
 	call(opZerosLikeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
@@ -187,7 +187,7 @@ func ZerosOut(size []int64, out Tensor) Tensor {
 		out     unsafe.Pointer
 	}
 	blk.size, blk.sizeLen = unsafe.Pointer(unsafe.SliceData(size)), int64(len(size))
-	blk.out = out.handle(opZerosOut, "out")
+	blk.out = out.word(opZerosOut, "out")
 	call(opZerosOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(out.T)
 	return out

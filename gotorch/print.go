@@ -185,11 +185,12 @@ func (p *printer) text(t Tensor) string {
 	switch {
 	case t.T == nil:
 		return "none"
-	case *t.T == nil:
+	case !t.Defined():
 		return "closed"
 	}
+	t = t.held("String", "self") // what is printed stays, whoever closes it
+	defer t.Close()
 	i := t.info("String")
-	defer runtime.KeepAlive(t.T)
 	if Layout(i.layout+1) == Strided && i.flags&(C.TensorNested|C.TensorQuantized) == 0 {
 		return p.textOf(t, i)
 	}
@@ -204,7 +205,7 @@ func (p *printer) text(t Tensor) string {
 // described is a tensor with what decides about the form of its text.
 type described struct {
 	Tensor
-	info              C.TensorInfo
+	info              tensorInfo
 	dtype             DType
 	layout            Layout
 	device            Device
@@ -221,7 +222,7 @@ type tensorPart struct {
 	tensor Tensor
 }
 
-func (p *printer) textOf(t Tensor, i C.TensorInfo) string {
+func (p *printer) textOf(t Tensor, i tensorInfo) string {
 	d := described{
 		Tensor:    t,
 		info:      i,
@@ -236,7 +237,7 @@ func (p *printer) textOf(t Tensor, i C.TensorInfo) string {
 	if d.nested {
 		prefix = "nested_tensor("
 	} else {
-		d.shape = copyDims(i.sizes, i.ndim)
+		d.shape = i.copySizes()
 		d.sparse = d.layout != Strided && d.layout != MKLDNN
 	}
 	if d.sparse {
@@ -301,7 +302,7 @@ func (p *printer) suffixes(d described) (suffixes []string) {
 		add("layout", d.layout.String())
 	}
 	if p.explicit && d.info.strides != nil {
-		add("stride", sizeText(copyDims(d.info.strides, d.info.ndim)))
+		add("stride", sizeText(d.info.dims(1)))
 	}
 	if p.explicit && d.info.flags&C.TensorHasStorage != 0 {
 		count("storage_offset", int64(d.info.storage_offset))
@@ -342,7 +343,8 @@ func sparseParts(t Tensor, layout Layout) []tensorPart {
 	case SparseCOO:
 		// Indices and Values insist on a coalesced tensor.
 		var indices, values C.Tensor
-		h := C.Tensor(t.use("String", "self"))
+		h := t.hold("String", "self")
+		defer C.FreeTensor(h)
 		MustNil(unsafe.Pointer(C._Indices(h, &indices)))
 		first := wrapHandle(unsafe.Pointer(indices))
 		MustNil(unsafe.Pointer(C._Values(h, &values)))
@@ -389,7 +391,9 @@ var qschemes = [...]string{"per_tensor_affine", "per_channel_affine", "per_tenso
 
 func (p *printer) addQuantizer(t Tensor, add func(name, value string)) {
 	var q C.QuantizerInfo
-	if err := C.GetQuantizerInfo(C.Tensor(t.use("String", "self")), &q); err != nil {
+	h := t.hold("String", "self")
+	defer C.FreeTensor(h)
+	if err := C.GetQuantizerInfo(h, &q); err != nil {
 		C.FreeString(err) // some tensors of quantized dtypes have no quantizer
 		return
 	}
@@ -412,7 +416,7 @@ func (p *printer) appendElements(text []byte, t Tensor, indent int) []byte {
 	defer runtime.KeepAlive(t.T)
 	e := elements{
 		dtype: DType(i.dtype + 1),
-		shape: copyDims(i.sizes, i.ndim),
+		shape: i.copySizes(),
 		data:  i.data,
 		conj:  i.flags&C.TensorConj != 0,
 		neg:   i.flags&C.TensorNeg != 0,
@@ -424,7 +428,7 @@ func (p *printer) appendElements(text []byte, t Tensor, indent int) []byte {
 	case Layout(i.layout+1) == MKLDNN:
 		return p.appendElements(text, ToDense(t), indent)
 	case deviceOf(i.device).Type() == DeviceTypeCPU:
-		e.strides = copyDims(i.strides, i.ndim)
+		e.strides = i.copyStrides()
 		if e.reach()+int64(i.storage_offset) > int64(i.storage_nbytes/i.itemsize) {
 			return append(text, "..."...) // somebody made the storage smaller than the tensor
 		}
@@ -447,7 +451,7 @@ func (p *printer) copyCorners(t Tensor, e *elements) {
 			}
 			corners := make([]byte, t.Numel()*int64(e.dtype.Size()))
 			e.data = unsafe.Pointer(&corners[0])
-			MustNil(unsafe.Pointer(C.TensorCopyOut(C.Tensor(t.use("String", "self")), e.data, C.int64_t(len(corners)))))
+			MustNil(unsafe.Pointer(C.cgotorch_copy_out(t.wordOf("String", "self"), e.data, C.int64_t(len(corners)))))
 			e.corners, e.conj, e.neg = true, false, false
 			e.strides = contiguousStrides(t.Shape())
 		})
@@ -467,7 +471,9 @@ func contiguousStrides(shape []int64) []int64 {
 // gradFnName returns the name of the autograd node that made t, "" for leaves.
 func gradFnName(t Tensor) string {
 	var name *C.char
-	if err := C.GradFnName(C.Tensor(t.use("String", "self")), &name); err != nil {
+	h := t.hold("String", "self")
+	defer C.FreeTensor(h)
+	if err := C.GradFnName(h, &name); err != nil {
 		C.FreeString(err)
 		return "Invalid" // so says PyTorch of a view whose base was changed behind autograd's back
 	}

@@ -101,7 +101,7 @@ func Unscoped(fn func()) {
 	thread := lockThread()
 	outer := (*openScope)(C.cgotorch_scope_enter(0))
 	defer func() {
-		C.cgotorch_scope_leave(outer.asInt(), nil, 0)
+		C.cgotorch_scope_enter(outer.asInt())
 		unlockThread(thread)
 	}()
 	fn()
@@ -143,7 +143,7 @@ func (s *openScope) keepAll(tensors []Tensor) {
 }
 
 func (s *openScope) keep(p *unsafe.Pointer) {
-	if p != nil && atomic.LoadPointer(p) != nil {
+	if (Tensor{p}).Defined() {
 		s.kept = append(s.kept, p)
 	}
 }
@@ -224,9 +224,10 @@ func (s *openScope) leave() {
 	if len(s.full)+len(s.own)+len(s.kept) > 0 {
 		s.leaveSlow()
 	} else {
-		hs := s.slab.handles[s.start:s.slab.used]
-		C.cgotorch_scope_leave(s.outer.asInt(), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(hs))), C.int64_t(len(hs)))
-		clear(hs)
+		row := s.slab.handles[s.start:s.slab.used]
+		if C.cgotorch_scope_leave(s.outer.asInt(), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(row))), C.int64_t(len(row))) {
+			closedWait()
+		}
 	}
 	unlockThread(s.thread)
 
@@ -248,21 +249,21 @@ func (s *openScope) leaveSlow() {
 			s.handOver(w)
 		}
 	}
-	dead := make([]unsafe.Pointer, 0, slabSize)
+	dead := make([]*unsafe.Pointer, 0, slabSize)
 	start := s.fullStart
 	for _, full := range s.full {
 		dead = full.takeRest(dead, start)
 		start = 0
 	}
 	dead = s.slab.takeRest(dead, s.start)
+	small := len(dead)
 	for _, w := range s.own {
-		if w.word != nil && *w.word != nil {
-			dead = append(dead, *w.word)
-			*w.word = nil
-			forget(w.word)
+		if (Tensor{w.word}).Defined() {
+			dead = append(dead, w.word)
 		}
 	}
-	C.cgotorch_scope_leave(s.outer.asInt(), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(dead))), C.int64_t(len(dead)))
+	C.cgotorch_scope_enter(s.outer.asInt())
+	closeWords(dead, len(dead) == small)
 	clear(s.full)
 	clear(s.own)
 	clear(s.kept)

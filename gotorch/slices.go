@@ -1,5 +1,7 @@
 package gotorch
 
+import "unsafe"
+
 // Tensors is a slice of tensors that is computed with as a whole, such as the parameters of a model:
 //
 //	Tensors(params).Add_(grads, AddOptions{Alpha: -lr})
@@ -180,8 +182,14 @@ func (ts Tensors) Numel() int64 {
 
 // Close closes each tensor; see [Tensor.Close].
 func (ts Tensors) Close() {
+	words := make([]*unsafe.Pointer, 0, len(ts))
 	for _, t := range ts {
-		t.Close()
+		if t.Defined() {
+			words = append(words, t.T)
+		}
+	}
+	if len(words) > 0 {
+		closeWords(words, false)
 	}
 }
 

@@ -37,6 +37,7 @@ type Origin struct {
 // MemoryStats returns how much memory tensors take. Where they were made it only knows of those made
 // while [RecordOrigins] was on.
 func MemoryStats() Memory {
+	freeClosed()
 	var made, freed C.int64_t
 	C.cgotorch_handles(&made, &freed)
 	var a C.struct_cgotorch_allocator_stats
@@ -54,6 +55,7 @@ func MemoryStats() Memory {
 // ReleaseCachedMemory gives memory that no tensor uses back to the operating system.
 func ReleaseCachedMemory() {
 	drainAll()
+	freeClosed()
 	C.cgotorch_release_cached()
 }
 

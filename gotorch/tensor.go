@@ -2,16 +2,17 @@ package gotorch
 
 /*
 #include <cgotorch.h>
-#cgo noescape GetTensorInfo
-#cgo nocallback GetTensorInfo
-#cgo noescape TensorItem
-#cgo nocallback TensorItem
+#cgo noescape cgotorch_info
+#cgo nocallback cgotorch_info
+#cgo noescape cgotorch_item
+#cgo nocallback cgotorch_item
 */
 import "C"
 
 import (
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -25,23 +26,50 @@ type Tensor struct {
 }
 
 // Defined reports whether t is a tensor: not none, not closed.
-func (t Tensor) Defined() bool { return t.T != nil && *t.T != nil }
+func (t Tensor) Defined() bool { return t.T != nil && atomic.LoadPointer(t.T) != nil }
 
-// info asks libtorch for everything it knows about t. op is the caller's name for errors. The slices
-// in the result are only valid while t is.
-func (t Tensor) info(op string) (i C.TensorInfo) {
-	h := t.use(op, "self")
-	if err := C.GetTensorInfo(C.Tensor(h), &i); err != nil {
-		panicC(op, unsafe.Pointer(err))
+// tensorInfo is what libtorch knows about a tensor. Of the C part the sizes and strides may be gone, and
+// only say whether there are any; data is only valid while nobody closes the tensor.
+type tensorInfo struct {
+	cTensorInfo
+	few  [2 * fewDims]int64 // sizes and strides,
+	many []int64            // unless they are here
+}
+
+type cTensorInfo = C.TensorInfo
+
+const fewDims = 6
+
+// info asks libtorch for everything it knows about t. op is the caller's name for errors.
+func (t Tensor) info(op string) (i tensorInfo) {
+	word := t.wordOf(op, "self")
+	t.ask(op, word, &i.cTensorInfo, i.few[:])
+	for int(i.ndim) > max(fewDims, len(i.many)/2) {
+		i.many = make([]int64, 2*i.ndim)
+		t.ask(op, word, &i.cTensorInfo, i.many)
 	}
+	runtime.KeepAlive(t.T)
 	return i
 }
 
-func copyDims(p *C.int64_t, n C.int64_t) []int64 {
-	dims := make([]int64, n)
-	copy(dims, unsafe.Slice((*int64)(unsafe.Pointer(p)), n))
-	return dims
+func (t Tensor) ask(op string, word C.int64_t, i *C.TensorInfo, dims []int64) {
+	err := C.cgotorch_info(word, i, (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(dims))), C.int64_t(len(dims)))
+	if err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
 }
+
+// dims returns the sizes, or with which = 1 the strides.
+func (i *tensorInfo) dims(which int) []int64 {
+	all, n := i.few[:], int(i.ndim)
+	if n > fewDims {
+		all = i.many
+	}
+	return all[which*n:][:n]
+}
+
+func (i *tensorInfo) copySizes() []int64   { return append(make([]int64, 0, i.ndim), i.dims(0)...) }
+func (i *tensorInfo) copyStrides() []int64 { return append(make([]int64, 0, i.ndim), i.dims(1)...) }
 
 // Shape returns the sizes of t's dimensions; it is empty, and not nil, where there are none. It panics
 // with a RuntimeError for nested tensors, which have no single shape.
@@ -50,9 +78,7 @@ func (t Tensor) Shape() []int64 {
 	if i.sizes == nil && i.ndim > 0 {
 		panic(newError("Shape", RuntimeError, "a nested tensor has no single shape"))
 	}
-	shape := copyDims(i.sizes, i.ndim)
-	runtime.KeepAlive(t.T)
-	return shape
+	return i.copySizes()
 }
 
 // Strides returns how many elements apart t's neighbours along each dimension are. It panics with a
@@ -62,15 +88,12 @@ func (t Tensor) Strides() []int64 {
 	if i.strides == nil && (i.ndim > 0 || Layout(i.layout+1) != Strided) {
 		panic(newError("Strides", RuntimeError, "a tensor of layout "+Layout(i.layout+1).String()+" has no strides"))
 	}
-	strides := copyDims(i.strides, i.ndim)
-	runtime.KeepAlive(t.T)
-	return strides
+	return i.copyStrides()
 }
 
 // Dim returns the number of t's dimensions.
 func (t Tensor) Dim() int {
 	i := t.info("Dim")
-	runtime.KeepAlive(t.T)
 	return int(i.ndim)
 }
 
@@ -90,42 +113,35 @@ func (t Tensor) Size(d int) int64 {
 	if i.sizes == nil {
 		panic(newError("Size", RuntimeError, "a nested tensor has no single shape"))
 	}
-	size := int64(unsafe.Slice(i.sizes, n)[at])
-	runtime.KeepAlive(t.T)
-	return size
+	return i.dims(0)[at]
 }
 
 // Numel returns the number of t's elements.
 func (t Tensor) Numel() int64 {
 	i := t.info("Numel")
-	runtime.KeepAlive(t.T)
 	return int64(i.numel)
 }
 
 // DType returns the type of t's elements.
 func (t Tensor) DType() DType {
 	i := t.info("DType")
-	runtime.KeepAlive(t.T)
 	return DType(i.dtype + 1)
 }
 
 // Device returns where t's memory is.
 func (t Tensor) Device() Device {
 	i := t.info("Device")
-	runtime.KeepAlive(t.T)
 	return deviceOf(i.device)
 }
 
 // Layout returns how t's elements lie in memory.
 func (t Tensor) Layout() Layout {
 	i := t.info("Layout")
-	runtime.KeepAlive(t.T)
 	return Layout(i.layout + 1)
 }
 
 func (t Tensor) flag(op string, bit C.int32_t) bool {
 	i := t.info(op)
-	runtime.KeepAlive(t.T)
 	return i.flags&bit != 0
 }
 
@@ -135,22 +151,21 @@ func (t Tensor) IsContiguous() bool { return t.flag("IsContiguous", C.TensorCont
 // UseCount returns the number of references to the tensor that t is a handle of: Go's own handle,
 // and those that libtorch's autograd holds.
 func (t Tensor) UseCount() int {
+	freeClosed() // what is closed counts no longer
 	i := t.info("UseCount")
-	runtime.KeepAlive(t.T)
 	return int(i.uses)
 }
 
 // StorageUseCount returns the number of tensors that share t's memory; 0 if t has no plain memory.
 func (t Tensor) StorageUseCount() int {
+	freeClosed()
 	i := t.info("StorageUseCount")
-	runtime.KeepAlive(t.T)
 	return int(i.storage_uses)
 }
 
 // StorageBytes returns the size of the memory that t and its views share; 0 if t has no plain memory.
 func (t Tensor) StorageBytes() int64 {
 	i := t.info("StorageBytes")
-	runtime.KeepAlive(t.T)
 	return int64(i.storage_nbytes)
 }
 
@@ -166,7 +181,6 @@ func (t Tensor) SharesStorage(other Tensor) bool {
 // for tensors made in inference mode, which do not count.
 func (t Tensor) Version() int64 {
 	i := t.info("Version")
-	runtime.KeepAlive(t.T)
 	if i.version < 0 {
 		panic(newError("Version", RuntimeError, "Inference tensors do not track version counter."))
 	}
@@ -178,8 +192,7 @@ func (t Tensor) Version() int64 {
 func (t Tensor) Item() Scalar { return t.item("Item").value() }
 
 func (t Tensor) item(op string) (c cScalar) {
-	h := t.use(op, "self")
-	if err := C.TensorItem(C.Tensor(h), (*C.Scalar)(unsafe.Pointer(&c))); err != nil {
+	if err := C.cgotorch_item(t.wordOf(op, "self"), (*C.Scalar)(unsafe.Pointer(&c))); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
 	runtime.KeepAlive(t.T)
@@ -207,11 +220,11 @@ func newStorage(h C.Storage) *Storage {
 // Storage returns the memory that t is a view of. It panics with a NotImplementedError if t has none.
 func (t Tensor) Storage() *Storage {
 	var s C.Storage
-	h := t.use("Storage", "self")
-	if err := C.TensorStorage(C.Tensor(h), &s); err != nil {
+	h := t.hold("Storage", "self")
+	defer C.FreeTensor(h)
+	if err := C.TensorStorage(h, &s); err != nil {
 		panicC("Storage", unsafe.Pointer(err))
 	}
-	runtime.KeepAlive(t.T)
 	return newStorage(s)
 }
 

@@ -205,7 +205,7 @@ func (tt *torture) round(random *rand.Rand, within []string) {
 	}
 	grad := gotorch.GradEnabled() && !gotorch.InferenceModeEnabled()
 	tt.compute()
-	switch random.IntN(17) {
+	switch random.IntN(19) {
 	case 0:
 		before := gotorch.GradEnabled()
 		gotorch.NoGrad(func() {
@@ -327,6 +327,29 @@ func (tt *torture) round(random *rand.Rand, within []string) {
 		if gotorch.Try0(func() { tt.constant.MM(tt.constant.AddScalar(1)) }) == nil {
 			tt.Error("vectors were multiplied as matrices")
 		}
+	case 17, 18: // closed while others use it, by Close or by the end of a scope
+		var others sync.WaitGroup
+		share := func() gotorch.Tensor {
+			x := tt.constant.MulScalar(3)
+			for range 2 {
+				others.Go(func() {
+					for x.Defined() {
+						quiet(func() {
+							tt.check(within, gotorch.Cat([]gotorch.Tensor{x, x.Add(x)}), "tensor([ 3.,  6.,  9.,  6., 12., 18.])")
+						})
+					}
+				})
+			}
+			time.Sleep(time.Duration(random.IntN(100)) * time.Microsecond)
+			return x
+		}
+		if random.IntN(2) == 0 {
+			share().Close()
+		} else {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) { share() })
+		}
+		tt.constant.AddScalar(1) // into the memory that may be free
+		others.Wait()
 	case 16:
 		gotorch.MemoryStats()
 		runtime.GC()

@@ -16,7 +16,7 @@
 //	}
 //	var call graph.Call
 //	defer call.Warn()
-//	blk.x = graph.Handle(x, op, "x")
+//	blk.x = graph.Word(x, op, "x")
 //	block := (*C.struct_mnistnet_Forward_block)(unsafe.Pointer(&blk))
 //	call = graph.Begin()
 //	C.mnistnet_Forward_go(block)
@@ -37,11 +37,11 @@ import (
 	"gotorch.dev/gotorch/internal/door"
 )
 
-// ABI2_15_0r2 is there while the C functions have the arguments that PyTorch 2.15.0 gives them, and
-// the symbols that they have since gotorch's second revision. A generated package names it. Where it
+// ABI2_15_0r3 is there while the C functions have the arguments that PyTorch 2.15.0 gives them, and
+// those that blocks have since gotorch's third revision. A generated package names it. Where it
 // does not compile for lack of it, the package was generated for another version of gotorch: generate
 // it again.
-const ABI2_15_0r2 = true
+const ABI2_15_0r3 = true
 
 var c = door.CallC.(door.Calls[gotorch.Tensor])
 
@@ -92,13 +92,23 @@ func (call *Call) Warn() {
 	}
 }
 
-// Handle returns the handle of an argument. It panics with a TypeError if t is none, and with a
-// ValueError if it was closed.
-func Handle(t gotorch.Tensor, op, arg string) unsafe.Pointer {
-	if t.T == nil || *t.T == nil {
+// Word returns what the C function reads the handle of an argument from. It panics with a TypeError if
+// t is none, and with a ValueError if it was closed. If it is closed from then on, the function finds
+// out, or computes with it.
+func Word(t gotorch.Tensor, op, arg string) unsafe.Pointer {
+	if !t.Defined() {
 		panic(noTensor(t, op, arg))
 	}
-	return *t.T
+	return unsafe.Pointer(t.T)
+}
+
+// Held returns t's tensor as one that nobody else can close, for code that hands out its handle. It
+// panics as [Word] does.
+func Held(t gotorch.Tensor, op, arg string) gotorch.Tensor {
+	if !t.Defined() {
+		panic(noTensor(t, op, arg))
+	}
+	return c.Held(t, op, arg)
 }
 
 //go:noinline
@@ -109,30 +119,30 @@ func noTensor(t gotorch.Tensor, op, arg string) *gotorch.Error {
 	return args.ValueError(op, "argument '%s' was used after Close, or after the Scope it was made in", arg)
 }
 
-// OptHandle is [Handle] for an argument that may be none.
-func OptHandle(t gotorch.Tensor, op, arg string) unsafe.Pointer {
+// OptWord is [Word] for an argument that may be none.
+func OptWord(t gotorch.Tensor, op, arg string) unsafe.Pointer {
 	if t.T == nil {
 		return nil
 	}
-	return Handle(t, op, arg)
+	return Word(t, op, arg)
 }
 
-// Handles is [Handle] for a list, and its length.
-func Handles(ts []gotorch.Tensor, op, arg string) (unsafe.Pointer, int64) {
-	hs := make([]unsafe.Pointer, len(ts), max(len(ts), 1)) // not nil, which would be no list
+// Words is [Word] for a list, and its length. The list is the C function's to write to.
+func Words(ts []gotorch.Tensor, op, arg string) (unsafe.Pointer, int64) {
+	ws := make([]unsafe.Pointer, len(ts), max(len(ts), 1)) // not nil, which would be no list
 	for i, t := range ts {
-		hs[i] = Handle(t, op, arg)
+		ws[i] = Word(t, op, arg)
 	}
-	return unsafe.Pointer(unsafe.SliceData(hs)), int64(len(hs))
+	return unsafe.Pointer(unsafe.SliceData(ws)), int64(len(ws))
 }
 
-// OptHandles is [Handles] for a list whose elements may be none.
-func OptHandles(ts []gotorch.Tensor, op, arg string) (unsafe.Pointer, int64) {
-	hs := make([]unsafe.Pointer, len(ts), max(len(ts), 1))
+// OptWords is [Words] for a list whose elements may be none.
+func OptWords(ts []gotorch.Tensor, op, arg string) (unsafe.Pointer, int64) {
+	ws := make([]unsafe.Pointer, len(ts), max(len(ts), 1))
 	for i, t := range ts {
-		hs[i] = OptHandle(t, op, arg)
+		ws[i] = OptWord(t, op, arg)
 	}
-	return unsafe.Pointer(unsafe.SliceData(hs)), int64(len(hs))
+	return unsafe.Pointer(unsafe.SliceData(ws)), int64(len(ws))
 }
 
 // Bool is a bool as the C function takes it.

@@ -140,7 +140,9 @@ def thunk(op: Op) -> str:
     fields += [f"{f.c} {f.c_name(p.c)};" for p in op.parameters for f in p.type.block()]
     if op.factory:
         fields.append("int64_t requires_grad;")
-    before: list[str] = []
+    words = [w for p in op.parameters for w in p.type.block_words(p.c)]
+    before = [f"const Uses uses({', '.join(words)});"] if words else []
+    before += [s for p in op.parameters for s in p.type.before_block(p.c)]
     arguments = [a for p in op.parameters for a in p.type.from_block(p.c)]
     after: list[str] = []
     for r in op.results:

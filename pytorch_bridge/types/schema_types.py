@@ -190,6 +190,14 @@ class SchemaType(CType):
     def block(self) -> list[BlockField]:
         return [BlockField("", self.c, self.go)]
 
+    def block_words(self, n: str) -> list[str]:
+        """The words of tensors (cgotorch/words.h) among the fields, as C++ expressions."""
+        return []
+
+    def before_block(self, n: str) -> list[str]:
+        """Statements of the thunk on which `from_block` stands."""
+        return []
+
     def from_block(self, n: str) -> list[str]:
         return [f"b.{n}"]
 
@@ -230,6 +238,14 @@ class SchemaType(CType):
     def package_block(self) -> list[BlockField]:
         return self.block()
 
+    def package_arguments(self, n: str) -> list[str]:
+        """What the C function is given, where the block is *b."""
+        return [e.replace("b.", "b->", 1) for e in self.from_block(n)]
+
+    def package_held(self, n: str) -> list[str]:
+        """The words of tensors among the fields, as cgotorch_held of C."""
+        return []
+
     def package_fill(self, n: str, x: str, arg: str) -> list[str]:
         """Statements that put the Go expression x into the block's fields for n."""
         raise MissingMethodError(f"a Go package cannot have an input of type {self}")
@@ -251,10 +267,16 @@ class TensorArg(SchemaType):
         return f"unrecorded({n})"
 
     def block(self) -> list[BlockField]:
-        return [BlockField("", "Tensor", "unsafe.Pointer")]
+        return [BlockField("", "Word", "unsafe.Pointer")]
+
+    def block_words(self, n: str) -> list[str]:
+        return [f"b.{n}"]
+
+    def from_block(self, n: str) -> list[str]:
+        return [f'used(b.{n}, "{n}")']
 
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = {x}.handle(op, "{arg}")']
+        return [f'blk.{n} = {x}.word(op, "{arg}")']
 
     def go_keep(self, x: str) -> list[str]:
         return [f"{x}.T"]
@@ -280,8 +302,17 @@ class TensorArg(SchemaType):
     def go_result(self, n: str) -> str:
         return f"newTensor(&blk.{n}, blk.scope)"
 
+    def package_block(self) -> list[BlockField]:
+        return [BlockField("", "Tensor", "unsafe.Pointer")]
+
+    def package_arguments(self, n: str) -> list[str]:
+        return [f"b->{n}"]
+
+    def package_held(self, n: str) -> list[str]:
+        return [f"{{&b->{n}, 1}}"]
+
     def package_fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = graph.Handle({x}, op, {arg})"]
+        return [f"blk.{n} = graph.Word({x}, op, {arg})"]
 
     def package_result(self, n: str) -> PackageResult:
         return PackageResult(
@@ -354,11 +385,14 @@ class OptionalTensor(TensorArg):
     def cpp_default(self, default: str) -> str:
         return "std::optional<at::Tensor>()"
 
+    def from_block(self, n: str) -> list[str]:
+        return [f'used_opt(b.{n}, "{n}")']
+
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = {x}.optHandle(op, "{arg}")']
+        return [f"blk.{n} = unsafe.Pointer({x}.T)"]
 
     def package_fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = graph.OptHandle({x}, op, {arg})"]
+        return [f"blk.{n} = graph.OptWord({x}, op, {arg})"]
 
     def go_option(self, default: str) -> GoOption:
         return GoOption("Tensor", note="none")
@@ -481,9 +515,23 @@ class TensorList(ListType):
     def cpp_unrecorded(self, n: str) -> str:
         return f"unrecorded({n}, {n}_len)"
 
+    def block(self) -> list[BlockField]:
+        return [
+            BlockField("", "const Word *", "unsafe.Pointer"),
+            BlockField("len", "int64_t", "int64"),
+        ]
+
+    def before_block(self, n: str) -> list[str]:
+        optional = ", true" if self.optional else ""
+        return [f'const UsedList {n}(b.{n}, b.{n}_len, "{n}"{optional});']
+
+    def from_block(self, n: str) -> list[str]:
+        return [f"{n}.data()", f"{n}.size()"]
+
     def go_fill(self, n: str, x: str, arg: str) -> list[str]:
-        function = "optHandles" if self.optional else "handles"
-        return [f'blk.{n}, blk.{n}Len = {function}({x}, op, "{arg}")']
+        if self.optional:
+            return [f"blk.{n}, blk.{n}Len = optWords({x})"]
+        return [f'blk.{n}, blk.{n}Len = words({x}, op, "{arg}")']
 
     def go_keep(self, x: str) -> list[str]:
         return [f"unsafe.SliceData({x})"]
@@ -504,8 +552,17 @@ class TensorList(ListType):
     def go_result(self, n: str) -> str:
         return f"newTensors(&blk.{n}, blk.scope)"
 
+    def package_block(self) -> list[BlockField]:
+        return ListType.block(self)
+
+    def package_arguments(self, n: str) -> list[str]:
+        return [f"b->{n}", f"b->{n}_len"]
+
+    def package_held(self, n: str) -> list[str]:
+        return [f"{{(Tensor *)b->{n}, b->{n}_len}}"]
+
     def package_fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n}, blk.{n}Len = graph.Handles({x}, op, {arg})"]
+        return [f"blk.{n}, blk.{n}Len = graph.Words({x}, op, {arg})"]
 
     def package_result(self, n: str) -> PackageResult:
         return self._package_list(n, "Tensors")
@@ -515,7 +572,7 @@ class OptionalTensorList(TensorList):
     optional = True
 
     def package_fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n}, blk.{n}Len = graph.OptHandles({x}, op, {arg})"]
+        return [f"blk.{n}, blk.{n}Len = graph.OptWords({x}, op, {arg})"]
 
 
 class Plain(SchemaType):

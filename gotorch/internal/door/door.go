@@ -76,6 +76,9 @@ type Calls[Tensor any] struct {
 	// Error makes an error of a message from C, and frees the message.
 	Error func(op string, message uintptr) error
 
+	// Held returns t's tensor as one that nobody else can close. It panics with *gotorch.Error where t
+	// was closed; op and arg are what the error says.
+	Held func(t Tensor, op, arg string) Tensor
 	// Tensor takes over a handle, and Tensors a list of them with its array. Ints and Floats take
 	// over an array of numbers.
 	Tensor  func(handle uintptr, meta int64, scope uintptr) Tensor

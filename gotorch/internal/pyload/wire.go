@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/graph"
 )
 
 // How values travel: one after the other, without tags, in the byte order of the machine. Both sides
@@ -198,10 +199,11 @@ func (r *Results) PutBytes(v []byte) { r.PutString(unsafe.String(unsafe.SliceDat
 func (r *Results) PutTensor(t gotorch.Tensor) {
 	var h uintptr
 	if t.T != nil {
-		h = uintptr(*t.T)
-		if h == 0 {
+		if !t.Defined() {
 			panic(&gotorch.Error{Kind: gotorch.ValueError, Msg: "a tensor in the result was closed, or belongs to a Scope that has ended"})
 		}
+		t = graph.Held(t, "", "result") // until Python has a reference
+		h = uintptr(*t.T)
 		r.tensors = append(r.tensors, t)
 	}
 	r.reply = binary.NativeEndian.AppendUint64(r.reply, uint64(h))

@@ -13,9 +13,9 @@ from ... import toolchain
 from ...versions import REFERENCE_TORCH
 from .folder import GENERATED_C
 
-_REVISION = 2
+_REVISION = 3
 """Counts the changes of the C functions that are ours and not PyTorch's. The second: their symbols
-begin with cgotorch_."""
+begin with cgotorch_. The third: blocks have words for tensors."""
 
 ABI = f"ABI{REFERENCE_TORCH.replace('.', '_')}r{_REVISION}"
 """The constant of gotorch/graph that a generated package names."""

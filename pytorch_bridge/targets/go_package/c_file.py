@@ -143,7 +143,19 @@ class PackageFunction(CFunction):
                 arguments += r.arguments
                 after += r.after
         call = _wrapped(f"b->error = {self.name}(", arguments)
-        lines = [*before, call, "if (b->error) return;", "b->scope = cgotorch_scope_get();", *after]
+        lines = [*before, call]
+        # Go gives words, from which others may take the tensors meanwhile.
+        held = [h for taken in self.takes for h in taken.held()]
+        if held:
+            lines = [
+                *before,
+                _wrapped("const cgotorch_held held[] = {", held, end="};"),
+                f"b->error = cgotorch_hold_words(held, {len(held)});",
+                "if (b->error) return;",
+                call,
+                f"cgotorch_drop_held(held, {len(held)});",
+            ]
+        lines += ["if (b->error) return;", "b->scope = cgotorch_scope_get();", *after]
         body = "\n".join(f"  {line}" for line in lines)
         return (
             "/* What Go calls: each member takes eight bytes, or as many as a Scalar. */\n"
@@ -203,12 +215,12 @@ def _cgo(word: str) -> str:
     return "'" + word.replace("'", r"\'") + "'" if re.search(r"[\s'\"\\]", word) else word
 
 
-def _wrapped(start: str, arguments: Sequence[str], width: int = 96) -> str:
+def _wrapped(start: str, arguments: Sequence[str], width: int = 96, end: str = ");") -> str:
     """A call or prototype, in several lines where it is long."""
     lines, line = [], start
     arguments = arguments or [""]
     for i, a in enumerate(arguments):
-        piece = a + (");" if i == len(arguments) - 1 else ",")
+        piece = a + (end if i == len(arguments) - 1 else ",")
         if len(line) + len(piece) > width and line != start:
             lines.append(line.rstrip())
             line = "      "

@@ -80,9 +80,15 @@ class Crossing:
     def c_arguments(self) -> list[str]:
         """What the C function is given, where the block is *b."""
         return [
-            e.replace("b.", "b->", 1)
+            e
             for n, p in zip(self.names, self.parts, strict=True)
-            for e in p.type.from_block(n)
+            for e in p.type.package_arguments(n)
+        ]
+
+    def held(self) -> list[str]:
+        """The words of tensors in the block, as cgotorch_held."""
+        return [
+            e for n, p in zip(self.names, self.parts, strict=True) for e in p.type.package_held(n)
         ]
 
     def fill(self, x: str, arg: str) -> list[str]:
