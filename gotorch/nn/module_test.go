@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
 )
@@ -574,17 +575,10 @@ func TestLoadStateDictListsAllThatIsWrong(t *testing.T) {
 
 func TestLoadStateDictConverts(t *testing.T) {
 	m := nn.Linear(2, 1, nn.LinearOptions{NoBias: true})
-	must(t, m.LoadStateDict(nn.StateDict{"weight": gotorch.FromSlice([]float64{0.5, -2}, 1, 2)}))
+	testhelp.Must(t, m.LoadStateDict(nn.StateDict{"weight": gotorch.FromSlice([]float64{0.5, -2}, 1, 2)}))
 	expect(t, "weight", gotorch.ToSlice[float32](m.Weight), []float32{0.5, -2})
 	if !m.Weight.RequiresGrad() || m.Weight.DType() != gotorch.Float32 {
 		t.Error("loading changed more than the values")
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -592,13 +586,13 @@ func TestSaveAndLoad(t *testing.T) {
 	for _, ending := range []string{"safetensors", "pt"} {
 		a, b := nn.Linear(3, 2), nn.Linear(3, 2)
 		path := filepath.Join(t.TempDir(), "model."+ending)
-		must(t, nn.Save(a, path))
-		must(t, nn.Load(b, path))
+		testhelp.Must(t, nn.Save(a, path))
+		testhelp.Must(t, nn.Load(b, path))
 		expect(t, ending, gotorch.ToSlice[float32](b.Weight), gotorch.ToSlice[float32](a.Weight))
 
 		whole, err := os.ReadFile(path)
-		must(t, err)
-		must(t, os.WriteFile(path, whole[:len(whole)/2], 0o644))
+		testhelp.Must(t, err)
+		testhelp.Must(t, os.WriteFile(path, whole[:len(whole)/2], 0o644))
 		if err := nn.Load(b, path); err == nil {
 			t.Errorf("half a %s file was loaded", ending)
 		}

@@ -23,18 +23,12 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
 	"gotorch.dev/gotorch/optim"
 	"gotorch.dev/gotorch/train"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // points are n points of the plane, and whether the sum of their coordinates is positive.
 func points(n int64) *data.TensorDataset {
@@ -58,7 +52,7 @@ func TestALoopLearnsAndRecords(t *testing.T) {
 	loop, model, _ := newLoop(0.1)
 	loop.OnEpoch(train.Validate(points(100), train.Accuracy))
 	history, err := loop.Run(t.Context(), loader(95), train.Epochs(5))
-	must(t, err)
+	testhelp.Must(t, err)
 	if len(history.Losses) != 50 || len(history.Epochs) != 5 || history.Epochs[4].Steps != 50 || history.Epochs[4].Number != 5 {
 		t.Errorf("got %d losses, %d epochs", len(history.Losses), len(history.Epochs))
 	}
@@ -86,7 +80,7 @@ func TestALoopLearnsAndRecords(t *testing.T) {
 func TestALoopIsTheSameAsAPlainOne(t *testing.T) {
 	loop, model, _ := newLoop(0.1)
 	_, err := loop.Run(t.Context(), loader(95), train.Epochs(2))
-	must(t, err)
+	testhelp.Must(t, err)
 
 	_, plain, opt := newLoop(0.1)
 	batches := loader(95)
@@ -110,7 +104,7 @@ func TestStepsEndInTheMiddleOfAnEpoch(t *testing.T) {
 	epochs := 0
 	loop.OnEpoch(func(*train.Epoch) error { epochs++; return nil })
 	history, err := loop.Run(t.Context(), loader(95), train.Steps(13))
-	must(t, err)
+	testhelp.Must(t, err)
 	if len(history.Losses) != 13 || epochs != 2 || history.Epochs[1].Steps != 13 {
 		t.Errorf("got %d losses and %d epochs", len(history.Losses), epochs)
 	}
@@ -141,7 +135,7 @@ func TestHooksSeeTheRun(t *testing.T) {
 		return nil
 	})
 	history, err := loop.Run(t.Context(), loader(15), train.Epochs(2))
-	must(t, err)
+	testhelp.Must(t, err)
 	want := []string{
 		"backward", "step 1.1 of 4, true, 10", "backward", "step 1.2 of 4, true, 5", "epoch 1",
 		"backward", "step 2.3 of 4, true, 10", "backward", "step 2.4 of 4, true, 5", "epoch 2",
@@ -192,7 +186,7 @@ func TestCancellingKeepsTheCheckpoint(t *testing.T) {
 		t.Errorf("got %d losses", len(history.Losses))
 	}
 	_, other, _ := newLoop(0.1)
-	must(t, nn.Load(other, path))
+	testhelp.Must(t, nn.Load(other, path))
 	if !gotorch.Equal(other.Parameters()[0], model.Parameters()[0]) {
 		t.Error("the checkpoint is not what was learnt")
 	}
@@ -213,7 +207,7 @@ func TestCancellingBeforehandDoesNothing(t *testing.T) {
 
 func TestAPanicIsAnErrorAndLeavesTheCheckpointAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.safetensors")
-	must(t, os.WriteFile(path, []byte("the last good one"), 0o644))
+	testhelp.Must(t, os.WriteFile(path, []byte("the last good one"), 0o644))
 	loop := train.NewLoop(nn.Linear(3, 2), optim.SGD(nn.Linear(3, 2).Parameters()), F.CrossEntropy)
 	loop.Checkpoint(path)
 	_, err := loop.Run(t.Context(), loader(10), train.Epochs(1))
@@ -287,7 +281,7 @@ func TestProgressWithoutATerminalIsLines(t *testing.T) {
 	loop.OnEpoch(train.Validate(points(100), train.Accuracy))
 	loop.Progress(&out)
 	_, err := loop.Run(t.Context(), loader(95), train.Epochs(10))
-	must(t, err)
+	testhelp.Must(t, err)
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	want := regexp.MustCompile(`^epoch ( \d|10)/10  \d+\.\d s  loss \d\.\d{4}  val_loss \d\.\d{4}  val_accuracy [01]\.\d{4}$`)
 	for _, line := range lines {
@@ -307,7 +301,7 @@ func TestEvaluateWeighsBatchesByTheirSize(t *testing.T) {
 	model := nn.Linear(1, 2)
 	gotorch.NoGrad(func() { model.Bias.Copy_(gotorch.FromSlice([]float32{9, -9})); model.Weight.Zero_() })
 	values, err := train.Evaluate(t.Context(), model, set, train.Accuracy)
-	must(t, err)
+	testhelp.Must(t, err)
 	if len(values) != 1 || values[0].Name != "accuracy" || math.Abs(values[0].Value-256.0/300) > 1e-12 {
 		t.Errorf("got %v", values)
 	}
@@ -322,16 +316,16 @@ func TestATrainingGoesOnFromACheckpoint(t *testing.T) {
 	batches := data.NewLoader(points(40), data.LoaderOptions{BatchSize: 10})
 	model.Layers[2] = nn.ReLU() // nothing random
 	_, err := loop.Run(t.Context(), batches, train.Epochs(2))
-	must(t, err)
-	must(t, train.SaveCheckpoint(path, model, opt))
+	testhelp.Must(t, err)
+	testhelp.Must(t, train.SaveCheckpoint(path, model, opt))
 	_, err = loop.Run(t.Context(), batches, train.Epochs(2))
-	must(t, err)
+	testhelp.Must(t, err)
 
 	resumed, other, otherOpt := newLoop(0.3)
 	other.Layers[2] = nn.ReLU()
-	must(t, train.LoadCheckpoint(path, other, otherOpt))
+	testhelp.Must(t, train.LoadCheckpoint(path, other, otherOpt))
 	_, err = resumed.Run(t.Context(), batches, train.Epochs(2))
-	must(t, err)
+	testhelp.Must(t, err)
 	for name, p := range model.StateDict() {
 		if !gotorch.Equal(p, other.StateDict()[name]) {
 			t.Errorf("%s differs", name)
@@ -341,7 +335,7 @@ func TestATrainingGoesOnFromACheckpoint(t *testing.T) {
 	if err := train.LoadCheckpoint(path, nn.Linear(1, 1), opt); !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
 	}
-	must(t, nn.Save(model, path))
+	testhelp.Must(t, nn.Save(model, path))
 	if err := train.LoadCheckpoint(path, model, opt); err == nil || !strings.Contains(err.Error(), "model_state_dict") {
 		t.Errorf("got %v", err)
 	}
@@ -382,12 +376,12 @@ func FuzzLoadCheckpoint(f *testing.F) {
 				data = pkl
 			}
 			w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
-			must(t, err)
+			testhelp.Must(t, err)
 			_, err = w.Write(data)
-			must(t, err)
+			testhelp.Must(t, err)
 		}
-		must(t, z.Close())
-		must(t, os.WriteFile(path, b.Bytes(), 0o666))
+		testhelp.Must(t, z.Close())
+		testhelp.Must(t, os.WriteFile(path, b.Bytes(), 0o666))
 		_, model, opt := newLoop(0.1)
 		if err := train.LoadCheckpoint(path, model, opt); err != nil {
 			return
@@ -435,8 +429,8 @@ func TestAKilledTrainingLeavesAWholeCheckpoint(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run=^TestAKilledTrainingLeavesAWholeCheckpoint$")
 		child.Env = append(os.Environ(), saving+"="+dir)
 		output, err := child.StdoutPipe()
-		must(t, err)
-		must(t, child.Start())
+		testhelp.Must(t, err)
+		testhelp.Must(t, child.Start())
 		lines := bufio.NewReader(output)
 		for range 1 + rand.IntN(20) {
 			if line, err := lines.ReadString('\n'); err != nil || line != "saved <nil>\n" {
@@ -444,16 +438,16 @@ func TestAKilledTrainingLeavesAWholeCheckpoint(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
-		must(t, child.Process.Kill())
+		testhelp.Must(t, child.Process.Kill())
 		_ = child.Wait()
-		must(t, train.LoadCheckpoint(filepath.Join(dir, "training.pt"), model, opt))
+		testhelp.Must(t, train.LoadCheckpoint(filepath.Join(dir, "training.pt"), model, opt))
 		if lr := opt.Groups[0].LR; version() != lr {
 			t.Errorf("the model is of version %v, the optimiser of %v", version(), lr)
 		}
-		must(t, nn.Load(model, filepath.Join(dir, "model.safetensors")))
+		testhelp.Must(t, nn.Load(model, filepath.Join(dir, "model.safetensors")))
 		version()
 	}
-	must(t, nn.Save(model, filepath.Join(dir, "model.safetensors")))
+	testhelp.Must(t, nn.Save(model, filepath.Join(dir, "model.safetensors")))
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
 		t.Error("left behind:", left)
 	}
@@ -475,7 +469,7 @@ func TestTenThousandStepsLeaveNothingBehind(t *testing.T) {
 		return gotorch.MemoryStats().LiveHandles
 	}
 	_, err := loop.Run(t.Context(), batches, train.Steps(100))
-	must(t, err)
+	testhelp.Must(t, err)
 	before, bytes := live(), gotorch.MemoryStats().NativeBytes
 	peak := int64(0)
 	loop.OnStep(func(s *train.Step) error {
@@ -485,7 +479,7 @@ func TestTenThousandStepsLeaveNothingBehind(t *testing.T) {
 		return nil
 	})
 	_, err = loop.Run(t.Context(), batches, train.Steps(10000))
-	must(t, err)
+	testhelp.Must(t, err)
 	if after := live(); after > before {
 		t.Errorf("%d handles are left", after-before)
 	}

@@ -18,17 +18,11 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/idx"
 	"gotorch.dev/gotorch/data/mnist"
+	"gotorch.dev/gotorch/internal/testhelp"
 )
 
 // sample is where set-up puts the digits.
 const sample = "../../../.venv/share/digits/mnist_5k.csv.gz"
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // write makes the files of a set with n pictures of 2x3 pixels.
 func write(t *testing.T, dir, part string, n int, packed bool) {
@@ -49,11 +43,11 @@ func write(t *testing.T, dir, part string, n int, packed bool) {
 			var b bytes.Buffer
 			w := gzip.NewWriter(&b)
 			_, err := w.Write(content)
-			must(t, err)
-			must(t, w.Close())
+			testhelp.Must(t, err)
+			testhelp.Must(t, w.Close())
 			content, path = b.Bytes(), path+".gz"
 		}
-		must(t, os.WriteFile(path, content, 0o644))
+		testhelp.Must(t, os.WriteFile(path, content, 0o644))
 	}
 }
 
@@ -62,12 +56,12 @@ func TestOpenReadsTheFourFiles(t *testing.T) {
 	write(t, dir, "train", 12, true)
 	write(t, dir, "t10k", 3, false)
 	train, test, err := mnist.Open(dir)
-	must(t, err)
+	testhelp.Must(t, err)
 	if train.Len() != 12 || test.Len() != 3 || train.Label(11) != 1 {
 		t.Errorf("got %d and %d digits", train.Len(), test.Len())
 	}
 	batch, err := test.Batch([]int{2, 0}, nil)
-	must(t, err)
+	testhelp.Must(t, err)
 	if shape := fmt.Sprint(batch.Input.Shape()); shape != "[2 1 2 3]" {
 		t.Errorf("got shape %s", shape)
 	}
@@ -89,13 +83,13 @@ func TestMissingAndMismatchedFilesAreErrors(t *testing.T) {
 	write(t, dir, "train", 12, false)
 	write(t, dir, "t10k", 3, false)
 	images := filepath.Join(dir, "t10k-images-idx3-ubyte")
-	must(t, os.Rename(filepath.Join(dir, "train-images-idx3-ubyte"), images))
+	testhelp.Must(t, os.Rename(filepath.Join(dir, "train-images-idx3-ubyte"), images))
 	write(t, dir, "train", 12, false)
 	var wrong *mnist.FormatError
 	if _, _, err := mnist.Open(dir); !errors.As(err, &wrong) || !strings.Contains(wrong.Reason, "12 images and 3 labels") {
 		t.Errorf("got %v", err)
 	}
-	must(t, os.WriteFile(images, []byte{0, 0, 8}, 0o644))
+	testhelp.Must(t, os.WriteFile(images, []byte{0, 0, 8}, 0o644))
 	var broken *idx.FormatError
 	if _, _, err := mnist.Open(dir); !errors.As(err, &broken) || broken.Path != images {
 		t.Errorf("got %v", err)
@@ -123,7 +117,7 @@ func TestNewChecksWhatFitsTogether(t *testing.T) {
 
 func TestTheSampleHas500OfEachDigit(t *testing.T) {
 	digits, err := mnist.OpenSample(sample)
-	must(t, err)
+	testhelp.Must(t, err)
 	counts := map[int]int{}
 	for i := range digits.Len() {
 		counts[digits.Label(i)]++
@@ -141,7 +135,7 @@ func TestTheSampleHas500OfEachDigit(t *testing.T) {
 		for i := 0; i < 5000 && yield(i); i++ {
 		}
 	}), nil)
-	must(t, err)
+	testhelp.Must(t, err)
 	// The sample is nearly as bright as all of MNIST.
 	mean, std := gotorch.Item[float64](batch.Input.Mean()), gotorch.Item[float64](batch.Input.Std())
 	if mean < -0.02 || mean > 0.02 || std < 0.98 || std > 1.02 {
@@ -151,7 +145,7 @@ func TestTheSampleHas500OfEachDigit(t *testing.T) {
 
 func TestAnotherFileIsNotTheSample(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mnist_5k.csv.gz")
-	must(t, os.WriteFile(path, make([]byte, 10<<20), 0o644))
+	testhelp.Must(t, os.WriteFile(path, make([]byte, 10<<20), 0o644))
 	var wrong *mnist.FormatError
 	if _, err := mnist.OpenSample(path); !errors.As(err, &wrong) || !strings.Contains(wrong.Reason, "SHA-256") {
 		t.Errorf("got %v", err)
@@ -166,13 +160,13 @@ func TestShiftMovesWholePicturesByUpToN(t *testing.T) {
 	image[12] = 255 // the middle of 5x5
 	array := &idx.Array{Type: idx.Uint8, Shape: []int{1, 5, 5}, Data: image}
 	digits, err := mnist.New(array, &idx.Array{Type: idx.Uint8, Shape: []int{1}, Data: []byte{7}})
-	must(t, err)
+	testhelp.Must(t, err)
 	places := map[int]bool{}
 	rng := rand.New(rand.NewPCG(1, 2))
 	shifted := digits.Shift(2)
 	for range 400 {
 		batch, err := shifted.Batch([]int{0}, rng)
-		must(t, err)
+		testhelp.Must(t, err)
 		places[gotorch.Item[int](batch.Input.ArgMax())] = true
 		batch.Close()
 	}
@@ -180,7 +174,7 @@ func TestShiftMovesWholePicturesByUpToN(t *testing.T) {
 		t.Errorf("the dot came to %d places of 25", len(places))
 	}
 	sample, err := shifted.At(0)
-	must(t, err)
+	testhelp.Must(t, err)
 	if gotorch.Item[int](sample.Input.ArgMax()) != 12 || fmt.Sprint(sample.Input.Shape()) != "[1 5 5]" {
 		t.Error("At moves the picture")
 	}
@@ -191,7 +185,7 @@ func TestShiftMovesWholePicturesByUpToN(t *testing.T) {
 
 func TestPicturesShareMemory(t *testing.T) {
 	digits, err := mnist.OpenSample(sample)
-	must(t, err)
+	testhelp.Must(t, err)
 	picture := digits.Image(3)
 	if picture.Bounds().Dx() != 28 || picture.Bounds().Dy() != 28 || &picture.Pix[0] != &digits.Image(3).Pix[0] {
 		t.Error("the picture is a copy")

@@ -16,14 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"gotorch.dev/gotorch/internal/testhelp"
+)
 
 func text(s string) func(io.Writer) error {
 	return func(w io.Writer) error {
@@ -36,7 +31,7 @@ func text(s string) func(io.Writer) error {
 func parts(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "*.part"))
-	must(t, err)
+	testhelp.Must(t, err)
 	return found
 }
 
@@ -46,13 +41,13 @@ const dying = "GOTORCH_TEST_DYING_SAVER"
 func TestTheNextSaverRemovesWhatADeadOneLeft(t *testing.T) {
 	if path := os.Getenv(dying); path != "" {
 		t.Fatal(File(path, func(w io.Writer) error {
-			must(t, text("half")(w))
+			testhelp.Must(t, text("half")(w))
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}))
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.pt")
-	must(t, File(path, text("old")))
+	testhelp.Must(t, File(path, text("old")))
 	for range 2 {
 		child := exec.Command(os.Args[0], "-test.run=^TestTheNextSaverRemovesWhatADeadOneLeft$")
 		child.Env = append(os.Environ(), dying+"="+path)
@@ -68,7 +63,7 @@ func TestTheNextSaverRemovesWhatADeadOneLeft(t *testing.T) {
 			t.Fatal("the dead saver left", found)
 		}
 	}
-	must(t, File(filepath.Join(dir, "another.pt"), text("new")))
+	testhelp.Must(t, File(filepath.Join(dir, "another.pt"), text("new")))
 	if found := parts(t, dir); len(found) > 0 {
 		t.Error("left behind:", found)
 	}
@@ -80,7 +75,7 @@ const saving = "GOTORCH_TEST_SAVER"
 func TestKilledAtAnyMoment(t *testing.T) {
 	if path := os.Getenv(saving); path != "" {
 		for version := byte('a'); ; version = 'a' + (version-'a'+1)%26 {
-			must(t, File(path, text(strings.Repeat(string(version), 300_000))))
+			testhelp.Must(t, File(path, text(strings.Repeat(string(version), 300_000))))
 			fmt.Println("saved")
 		}
 	}
@@ -91,25 +86,25 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledAtAnyMoment$")
 		child.Env = append(os.Environ(), saving+"="+path)
 		output, err := child.StdoutPipe()
-		must(t, err)
-		must(t, child.Start())
+		testhelp.Must(t, err)
+		testhelp.Must(t, child.Start())
 		lines := bufio.NewReader(output)
 		if _, err := lines.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
 		go io.Copy(io.Discard, lines)
 		time.Sleep(time.Duration(rand.IntN(10_000)) * time.Microsecond)
-		must(t, child.Process.Kill())
+		testhelp.Must(t, child.Process.Kill())
 		_ = child.Wait()
 		got, err := os.ReadFile(path)
-		must(t, err)
+		testhelp.Must(t, err)
 		if len(got) != 300_000 || bytes.Count(got, got[:1]) != len(got) {
 			t.Fatalf("the file has %d bytes, of which %d are %q", len(got), bytes.Count(got, got[:1]), got[0])
 		}
 		killed += len(parts(t, dir))
 	}
 	t.Log("killed in the middle:", killed)
-	must(t, File(path, text("x")))
+	testhelp.Must(t, File(path, text("x")))
 	if found := parts(t, dir); len(found) > 0 {
 		t.Error("left behind:", found)
 	}
@@ -118,12 +113,12 @@ func TestKilledAtAnyMoment(t *testing.T) {
 func TestALivingSaversPartFileStays(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.pt")
-	must(t, File(path, func(w io.Writer) error {
-		must(t, text("outer")(w))
+	testhelp.Must(t, File(path, func(w io.Writer) error {
+		testhelp.Must(t, text("outer")(w))
 		if found := parts(t, dir); len(found) != 1 {
 			t.Error("there are", found)
 		}
-		must(t, File(path, text("inner")))
+		testhelp.Must(t, File(path, text("inner")))
 		if found := parts(t, dir); len(found) != 1 {
 			t.Error("there are", found)
 		}
@@ -171,13 +166,13 @@ func TestWhatMayBeSomebodyElsesStays(t *testing.T) {
 	}
 	for _, name := range append(keep, old, ours) {
 		if name != linked {
-			must(t, os.WriteFile(place(name), nil, 0o666))
+			testhelp.Must(t, os.WriteFile(place(name), nil, 0o666))
 		}
 	}
-	must(t, os.Symlink("target", place(linked)))
+	testhelp.Must(t, os.Symlink("target", place(linked)))
 	before := time.Now().Add(-deadAfter - time.Minute)
-	must(t, os.Chtimes(place(old), before, before))
-	must(t, File(place("m.pt"), text("x")))
+	testhelp.Must(t, os.Chtimes(place(old), before, before))
+	testhelp.Must(t, File(place("m.pt"), text("x")))
 	for _, name := range keep {
 		if _, err := os.Lstat(place(name)); err != nil {
 			t.Error(err)
@@ -196,7 +191,7 @@ func TestWhatMayBeSomebodyElsesStays(t *testing.T) {
 func TestFailingLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.pt")
-	must(t, File(path, text("old")))
+	testhelp.Must(t, File(path, text("old")))
 	broken := errors.New("broken")
 	if err := File(path, func(io.Writer) error { return broken }); !errors.Is(err, broken) {
 		t.Error(err)
@@ -207,7 +202,7 @@ func TestFailingLeavesTheOldFile(t *testing.T) {
 				t.Error("got", v)
 			}
 		}()
-		must(t, File(path, func(io.Writer) error { panic("panicked") }))
+		testhelp.Must(t, File(path, func(io.Writer) error { panic("panicked") }))
 	}()
 	if got, err := os.ReadFile(path); err != nil || string(got) != "old" {
 		t.Errorf("got %q, %v", got, err)
@@ -221,5 +216,5 @@ func TestFailingLeavesTheOldFile(t *testing.T) {
 		t.Error(err)
 	}
 	// As long a name as there may be.
-	must(t, File(filepath.Join(dir, strings.Repeat("n", 255)), text("x")))
+	testhelp.Must(t, File(filepath.Join(dir, strings.Repeat("n", 255)), text("x")))
 }
