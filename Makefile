@@ -86,7 +86,7 @@ PRELOAD = LD_PRELOAD=$(call runtime_of,libasan.so):$(call runtime_of,libstdc++.s
 test-address: setup ## the C, Go and graph tests under the address sanitizer; takes ten minutes
 	@GOTORCH_BUILD_DIR=$(ADDRESS) $(BRIDGE) build --sanitize address
 	@GOTORCH_BUILD_DIR=$(ADDRESS) ASAN_OPTIONS=allocator_may_return_null=1 \
-	  $(PY) -m pytest tests/test_c_abi.py tests/test_callbacks.py -k facts
+	  $(PY) -m pytest tests/test_c_abi.py tests/test_callbacks.py tests/test_words.py -k facts
 	@$(IN_ADDRESS) $(PRELOAD) $(PY) -m pytest tests/graph/test_fusion.py \
 	  tests/graph/test_c_linker.py tests/graph/test_native_c.py tests/graph/test_exported.py
 	@$(IN_ADDRESS) go test -short -skip 'TestReleaseCachedMemory' -exec "env $(PRELOAD)" \

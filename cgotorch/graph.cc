@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "internal.h"
@@ -138,11 +139,13 @@ const char *cgotorch_check_tensor(Tensor t, const cgotorch_tensor_type *type) {
 
 const char *cgotorch_hold_words(const cgotorch_held *held, int64_t n) {
   return guard([&] {
+    const Tensor *word = nullptr;
     // What comes before element k of list i has been held.
     const auto hold = [&](int64_t i, int64_t k) {
       Tensor &at = held[i].at[k];
       if (at == nullptr) return true;
-      at = cgotorch_hold(reinterpret_cast<int64_t>(at));
+      word = reinterpret_cast<const Tensor *>(at);
+      at = cgotorch_hold(reinterpret_cast<int64_t>(word));
       return at != nullptr;
     };
     for (int64_t i = 0; i < n; i++) {
@@ -150,6 +153,8 @@ const char *cgotorch_hold_words(const cgotorch_held *held, int64_t n) {
         if (hold(i, k)) continue;
         cgotorch_drop_held(held, i);
         FreeTensors(held[i].at, k);
+        // A word never gets a handle again: with one in it, it was memory that lacked.
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != nullptr) throw std::bad_alloc();
         throw Failure{"ValueError",
                       "an argument was used after Close, or after the Scope it was made in"};
       }

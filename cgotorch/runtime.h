@@ -56,7 +56,7 @@ CGOTORCH_API void *cgotorch_scope_get(void);
 CGOTORCH_API bool cgotorch_close(const int64_t *words, int64_t n, bool small);
 /* Frees what waits, except for what is in use, and returns whether there was some. */
 CGOTORCH_API bool cgotorch_free_closed(void);
-/* Returns a second handle to the tensor in a word; NULL if it was closed. */
+/* Returns a second handle to the tensor in a word; NULL if it was closed, or memory is out. */
 CGOTORCH_API Tensor cgotorch_hold(int64_t word);
 
 /* FreeTensors for handles that are stored as integers: cgo inspects what pointers to pointers point

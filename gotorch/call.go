@@ -216,14 +216,26 @@ func (t Tensor) wordOf(op, arg string) C.int64_t {
 
 // hold returns a handle to t's tensor that no Close takes away. The caller gives it to FreeTensor.
 func (t Tensor) hold(op, arg string) C.Tensor {
-	if t.T != nil {
+	for again := false; t.T != nil; again = true {
 		h := C.cgotorch_hold(t.wordOf(op, arg))
 		runtime.KeepAlive(t.T)
 		if h != nil {
 			return h
 		}
+		if e := t.notHeld(op, arg); again || !makeRoom(e) {
+			panic(e)
+		}
 	}
 	panic(badTensor(t, op, arg))
+}
+
+// notHeld says why C gave no handle to t's tensor. A word never gets one again: with one in it, it was memory that
+// lacked.
+func (t Tensor) notHeld(op, arg string) *Error {
+	if t.Defined() {
+		return newError(op, MemoryError, "there is no memory to use argument '"+arg+"' with")
+	}
+	return badTensor(t, op, arg)
 }
 
 // held returns t's tensor as one that nobody else can close.

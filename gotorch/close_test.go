@@ -241,3 +241,15 @@ func TestClosedIsFreed(t *testing.T) {
 		})
 	}
 }
+
+// TestNotHeld tells memory that lacks from a tensor that was closed: of both C gives no second handle.
+func TestNotHeld(t *testing.T) {
+	x := gotorch.Ones([]int64{2})
+	if e := gotorch.NotHeld(x); e.Kind != gotorch.MemoryError {
+		t.Errorf("got %v for a tensor that is there, want a MemoryError", e)
+	}
+	x.Close()
+	if e := gotorch.NotHeld(x); e.Kind != gotorch.ValueError || !strings.Contains(e.Msg, "used after Close") {
+		t.Errorf("got %v for a tensor that was closed, want a ValueError", e)
+	}
+}

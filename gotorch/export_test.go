@@ -90,3 +90,6 @@ func WithoutCollections(fn func()) {
 	}()
 	fn()
 }
+
+// NotHeld is the error where C gives no second handle to t's tensor.
+func NotHeld(t Tensor) *Error { return t.notHeld("", "self") }

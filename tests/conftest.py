@@ -23,18 +23,21 @@ def library() -> build.Settings:
 
 @pytest.fixture(scope="module")
 def c_program(library, tmp_path_factory) -> Callable[[str], Path]:
-    """Compiles a program of cgotorch/test as C99, with the sanitizer of the library if it has one."""
+    """Compiles a program of cgotorch/test, of C99 or C++20, with the library's sanitizer if it has one."""
 
     def compiled(name: str) -> Path:
         out = tmp_path_factory.mktemp("c") / name
         lib = library.library.parent
-        flags = ["-std=c99", "-g", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+        source = ROOT / "cgotorch/test" / f"{name}.c"
+        compiler, standard = "gcc", "-std=c99"
+        if not source.exists():
+            source, compiler, standard = source.with_suffix(".cc"), "g++", "-std=c++20"
+        flags = [standard, "-g", "-Wall", "-Wextra", "-Werror", "-pedantic"]
         if sanitizer := build.sanitizer_of(library.out):
             flags += [f"-fsanitize={sanitizer}"]
-        source = ROOT / "cgotorch/test" / f"{name}.c"
         flags += [f"-I{ROOT / 'cgotorch'}", str(source), "-o", str(out)]
         link = [f"-L{lib}", "-lcgotorch", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]
-        subprocess.run(["gcc", *flags, *link], check=True)
+        subprocess.run([compiler, *flags, *link], check=True)
         return out
 
     return compiled
