@@ -3,6 +3,7 @@ package data_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -238,6 +239,31 @@ func TestZeroIsASeedAndAPrefetch(t *testing.T) {
 	got := walk(t, loader(data.LoaderOptions{BatchSize: 5, Workers: 2, Prefetch: 0}))
 	if want := walk(t, loader(data.LoaderOptions{BatchSize: 5})); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestOptionsBeyondTheDataSet gives more than there is use for: no batch may be lost, and none made room for.
+func TestOptionsBeyondTheDataSet(t *testing.T) {
+	for _, o := range []data.LoaderOptions{
+		{BatchSize: math.MaxInt},
+		{BatchSize: math.MaxInt, DropLast: true},
+		{BatchSize: math.MaxInt - 1, Workers: 2},
+		{BatchSize: 4, Workers: math.MaxInt},
+		{BatchSize: 4, Workers: 2, Prefetch: math.MaxInt},
+		{BatchSize: 4, Workers: math.MaxInt, Prefetch: math.MaxInt},
+	} {
+		var want [][]int
+		switch {
+		case o.DropLast:
+		case o.BatchSize == 4:
+			want = [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}}
+		default:
+			want = [][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}
+		}
+		l := data.NewLoader[number](&numbers{n: 10}, o)
+		if got := walk(t, l); !slices.EqualFunc(got, want, slices.Equal) || l.Len() != len(want) {
+			t.Errorf("%+v: got %v and Len %d", o, got, l.Len())
+		}
 	}
 }
 

@@ -62,10 +62,11 @@ func (l *Loader[S]) Len() int { return l.batches(l.set.Len()) }
 
 // batches is Len for a data set of n samples.
 func (l *Loader[S]) batches(n int) int {
-	if !l.dropLast {
-		n += l.batchSize - 1
+	batches := n / l.batchSize
+	if n%l.batchSize > 0 && !l.dropLast {
+		batches++
 	}
-	return n / l.batchSize
+	return batches
 }
 
 // All is one epoch: it yields each batch once. After an error, which comes with an empty batch, it
@@ -208,8 +209,10 @@ func (l *Loader[S]) newEpoch() epoch {
 
 // load prepares the i-th batch of an epoch.
 func (l *Loader[S]) load(e epoch, i int) (S, error) {
-	indices := make([]int, 0, l.batchSize)
-	for at := i * l.batchSize; at < min((i+1)*l.batchSize, e.size); at++ {
+	first := i * l.batchSize
+	n := min(l.batchSize, e.size-first)
+	indices := make([]int, 0, n)
+	for at := first; at < first+n; at++ {
 		if e.order != nil {
 			indices = append(indices, e.order[at])
 		} else {
@@ -241,12 +244,18 @@ type place[S any] struct {
 }
 
 func (l *Loader[S]) loadAhead(e epoch) *ahead[S] {
-	a := &ahead[S]{queue: make(chan place[S], l.workers*l.prefetch), stop: make(chan struct{})}
+	// No more of either than there is work for.
+	batches := l.batches(e.size)
+	workers, prepared := min(l.workers, batches), batches
+	if workers > 0 && l.prefetch < batches/workers {
+		prepared = workers * l.prefetch
+	}
+	a := &ahead[S]{queue: make(chan place[S], prepared), stop: make(chan struct{})}
 	todo := make(chan place[S])
 	a.running.Go(func() {
 		defer close(a.queue)
 		defer close(todo)
-		for i := range l.batches(e.size) {
+		for i := range batches {
 			p := place[S]{i, make(chan result[S], 1)}
 			select {
 			case a.queue <- p:
@@ -260,7 +269,7 @@ func (l *Loader[S]) loadAhead(e epoch) *ahead[S] {
 			}
 		}
 	})
-	for range l.workers {
+	for range workers {
 		a.running.Go(func() {
 			for p := range todo {
 				l.work(e, p)

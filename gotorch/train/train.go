@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"runtime"
 	"time"
 
@@ -82,7 +83,10 @@ func Steps(n int) Limit { return Limit{steps: n} }
 // total returns the number of steps and epochs, where an epoch has n steps.
 func (l Limit) total(n int) (steps, epochs int) {
 	if l.steps > 0 {
-		return l.steps, (l.steps + n - 1) / n
+		return l.steps, (l.steps-1)/n + 1
+	}
+	if l.epochs > math.MaxInt/n { // a run that others end
+		return math.MaxInt, l.epochs
 	}
 	return l.epochs * n, l.epochs
 }

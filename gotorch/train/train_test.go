@@ -110,6 +110,26 @@ func TestStepsEndInTheMiddleOfAnEpoch(t *testing.T) {
 	}
 }
 
+func TestLimitsWithoutEndAreEndedByOthers(t *testing.T) {
+	for _, limit := range []train.Limit{train.Steps(math.MaxInt), train.Epochs(math.MaxInt), train.Epochs(math.MaxInt/10 + 1)} {
+		loop, _, _ := newLoop(0.1)
+		loop.OnStep(func(s *train.Step) error {
+			if done := s.Done(); done < 0 || done > 1e-9 {
+				t.Errorf("after %d steps of %d: %v is done", s.Number, s.Total, done)
+			}
+			if s.Number == 13 {
+				return train.ErrStop
+			}
+			return nil
+		})
+		history, err := loop.Run(t.Context(), loader(95), limit)
+		testhelp.Must(t, err)
+		if len(history.Losses) != 13 {
+			t.Errorf("%+v: %d steps were taken", limit, len(history.Losses))
+		}
+	}
+}
+
 func TestHooksSeeTheRun(t *testing.T) {
 	loop, model, opt := newLoop(0.1)
 	var calls []string
