@@ -46,7 +46,10 @@ def _sign(x: float) -> float:
 def _power(x: Any, y: Any) -> Any:
     if isinstance(x, int) and isinstance(y, int) and y < 0:
         raise ValueError("pow: an integer to a negative power is no integer")
-    return x**y
+    found = x**y
+    if isinstance(found, complex):
+        raise ValueError("pow: a fractional power of a negative number is complex")
+    return found
 
 
 _S = {
@@ -88,9 +91,9 @@ _S = {
     "cos": _Entry(1, "cos", math.cos, "float", "cos{f}({0})", None, "cos_"),
     "tanh": _Entry(1, "tanh", math.tanh, "float", "tanh{f}({0})", None, "tanh_"),
     "erf": _Entry(1, "erf", math.erf, "float", "erf{f}({0})", None, "erf_"),
-    "sigmoid": _Entry(1, "sigmoid", _sigmoid, "float", "1 / (1 + exp{f}(-{0}))", None,
+    "sigmoid": _Entry(1, "sigmoid", _sigmoid, "float", "pb_sigmoid({0})", None,
                       "sigmoid_"),
-    "silu": _Entry(1, "silu", lambda x: x * _sigmoid(x), "float", "{0} / (1 + exp{f}(-{0}))",
+    "silu": _Entry(1, "silu", lambda x: x * _sigmoid(x), "float", "{0} * pb_sigmoid({0})",
                    None, "silu_"),
     "floor": _Entry(1, "floor", math.floor, "int", "floor{f}({0})", "{0}", "floor_"),
     "ceil": _Entry(1, "ceil", math.ceil, "int", "ceil{f}({0})", "{0}", "ceil_"),
@@ -146,10 +149,12 @@ _INEXACT = frozenset(
 )
 
 SUPPORT = r"""
-/* Python's, and PyTorch's, division and remainder; NaN wins a maximum. */
+/* Numbers as Python has them: a remainder has the sign of what it is divided by, the first of two
+ * that are equal, or not ordered, is the greater one. */
 static inline double pb_remainder(double a, double b) {
   double r = fmod(a, b);
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  if (r == 0) return copysign(0, b);
+  return (r < 0) != (b < 0) ? r + b : r;
 }
 static inline double pb_floor_divide(double a, double b) {
   if (b == 0) return a / b;
@@ -200,10 +205,66 @@ static inline int pb_bitwise_left_shift_int(int64_t a, int64_t n, int64_t *r) {
 static inline int64_t pb_shift_right(int64_t a, int64_t n) { return a >> (n < 64 ? n : 63); }
 /* Whether a double is an int64_t, but for what is behind its point. */
 static inline int pb_is_int(double a) { return a >= -0x1p63 && a < 0x1p63; }
-static inline double pb_maximum(double a, double b) { return a != a || a > b ? a : b; }
-static inline double pb_minimum(double a, double b) { return a != a || a < b ? a : b; }
+static inline double pb_maximum(double a, double b) { return b > a ? b : a; }
+static inline double pb_minimum(double a, double b) { return b < a ? b : a; }
+static inline double pb_sigmoid(double x) {
+  return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+/* The quotient of integers, rounded once: as doubles, large ones would be rounded before. */
+static inline double pb_divide(int64_t a, int64_t b) {
+  __extension__ typedef unsigned __int128 wide;
+  const int64_t exact = INT64_C(1) << 53;
+  if (a <= exact && a >= -exact && b <= exact && b >= -exact) return (double)a / (double)b;
+  const uint64_t n = a < 0 ? 0 - (uint64_t)a : (uint64_t)a;
+  const uint64_t d = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+  const double sign = (a < 0) != (b < 0) ? -1 : 1;
+  if (!n) return sign * 0;
+  const int shift = 64 + __builtin_clzll(n);
+  const wide all = (wide)n << shift, q = all / d;
+  return sign * ldexp((double)(q | (all % d != 0)), -shift);
+}
+/* 1, 2 or 4 where an integer is less than a double, equal or greater, and 8 where that is NaN. */
+static inline int pb_order(int64_t a, double b) {
+  if (b != b) return 8;
+  if (b >= 0x1p63) return 1;
+  if (b < -0x1p63) return 4;
+  const int64_t whole = (int64_t)b;
+  const double rest = b - (double)whole;
+  if (a != whole) return a < whole ? 1 : 4;
+  return rest > 0 ? 1 : rest < 0 ? 4 : 2;
+}
 """
 
+# What Python refuses of floats, in C: of the arguments {0} and {1} and the result {r}.
+_DOMAIN = "isnan({r}) && !isnan({0})", "ValueError", "math domain error"
+_RANGE = "isinf({r}) && isfinite({0})", "OverflowError", "math range error"
+_POLE = "isinf({r}) && isfinite({0})", "ValueError", "math domain error"
+_ZERO = "{0} == 0", "ZeroDivisionError", "division by zero"
+_REFUSED = {
+    "pow": (
+        ("{0} == 0 && {1} < 0 && isfinite({1})", "ZeroDivisionError", "zero to a negative power"),
+        (
+            "isnan({r}) && !isnan({0}) && !isnan({1})",
+            "ValueError",
+            "a fractional power of a negative number is complex",
+        ),
+        ("isinf({r}) && isfinite({0}) && isfinite({1})", "OverflowError", "math range error"),
+    ),
+    "exp": (_RANGE,),
+    "expm1": (_RANGE,),
+    "log": (_POLE, _DOMAIN),
+    "log1p": (_POLE, _DOMAIN),
+    "sqrt": (_DOMAIN,),
+    "rsqrt": (_ZERO, _DOMAIN),
+    "reciprocal": (_ZERO,),
+    "sin": (_DOMAIN,),
+    "cos": (_DOMAIN,),
+}
+# Comparisons of an integer with a float: the orders, as pb_order has them, where they hold; and
+# those of a float with an integer.
+_ORDERS = {
+    "lt": (1, 4), "le": (3, 6), "gt": (4, 1), "ge": (6, 3), "eq": (2, 2), "ne": (13, 13)
+}  # fmt: skip
 _SHIFTS = ("bitwise_left_shift", "bitwise_right_shift")
 _MORE = "the result has more than 64 bits"
 
@@ -218,6 +279,7 @@ def _to_int(text: str, output: str, refuse: Callable[[str, str, str], str]) -> s
     )
 
 
+_PYTHON: dict[str | None, Callable[[Any], Any]] = {"bool": bool, "int": int, "float": float}
 _ORDER = {"bool": 0, "int": 1, "float": 2}
 _TYPES: dict[str, Type] = {}
 
@@ -268,7 +330,7 @@ class ScalarOp(Op):
             arguments = kinds[1:] if self.name == "where" else kinds
             kind = max(arguments, key=_ORDER.__getitem__)
             kept = self.name.startswith(("bitwise", "where", "max", "min"))
-            if kind == "bool" and (not kept or self.name in _SHIFTS):
+            if kind == "bool" and (not kept or self.name in (*_SHIFTS, "bitwise_not")):
                 kind = "int"
         return Apply(self, variables, [_number(kind).make_variable()])
 
@@ -294,7 +356,10 @@ class ScalarOp(Op):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
     ) -> None:
-        output_storage[0][0] = self.compute(inputs)
+        found = self.compute(inputs)
+        kind = getattr(node.outputs[0].type, "kind", None)
+        # Of an integer and a float, the greater one is a float.
+        output_storage[0][0] = _PYTHON[kind](found) if kind in _PYTHON else found
 
     def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         import torch
@@ -362,7 +427,20 @@ class ScalarOp(Op):
             given = ", ".join([*arguments, "&pb_result"])
             overflow = refuse(f"{self.entry.integer}({given})", "OverflowError", _MORE)
             return f"{check}int64_t pb_result;\n{overflow}{outputs[0]} = pb_result;"
-        text = self.c_expression(arguments, result if self.name == "div" else c_type)
+        if self.name in _ORDERS and sorted(kinds) in (["bool", "float"], ["float", "int"]):
+            swapped = kinds[0] == "float"
+            a, b = reversed(inputs) if swapped else inputs
+            return f"{outputs[0]} = (pb_order({a}, {b}) & {_ORDERS[self.name][swapped]}) != 0;"
+        if self.name in ("div", "reciprocal") and "float" not in kinds:
+            text = f"pb_divide({', '.join([*['1'][: 2 - self.arity], *inputs])})"
+        else:
+            text = self.c_expression(arguments, result if self.name == "div" else c_type)
+        if result == "double" and self.name in _REFUSED:
+            names = [f"(double){n}" for n in inputs]
+            check += f"const double pb_result = {text};\n"
+            for condition, kind, why in _REFUSED[self.name]:
+                check += refuse(condition.format(*names, r="pb_result"), kind, why)
+            text = "pb_result"
         return f"{check}{outputs[0]} = {text};"
 
     @property
@@ -380,7 +458,7 @@ class ScalarOp(Op):
         return False
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (2,)
+        return (3,)
 
 
 class NumberOf(Op):

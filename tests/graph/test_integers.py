@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import random
 import subprocess
 
 import pytest
@@ -100,6 +101,7 @@ def test_nothing_is_undefined(tmp_path):
     lines = [next((g for n, g in guards.items() if n in c), "") + " bad += " + c for c in calls]
     lines += [f"bad += pb_{n}_int(a, &r);" for n in ("neg", "abs", "square")]
     lines += ["if (b) bad += (int)pb_remainder_int(a, b);"]
+    lines += ["if (b) bad += pb_divide(a, b) > 1;", "bad += (unsigned)pb_order(a, (double)b);"]
     lines += ["if (b >= 0) bad += (int)pb_shift_right(a, b);", "bad += pb_is_int((double)a);"]
     edges = ", ".join("INT64_MIN" if e == SMALLEST else f"INT64_C({e})" for e in EDGES)
     source = "\n".join(
@@ -125,3 +127,69 @@ def test_nothing_is_undefined(tmp_path):
     subprocess.run(["cc", *flags, str(file), "-o", str(program), "-lm"], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+REALS = [
+    *(0.0, -0.0, 0.5, -1.5, 3.0, -2.0, 2.0**53, 1e300, -1e300, 5e-324, 710.0, -1000.0),
+    *(math.inf, -math.inf, math.nan),
+]
+VALUES = {"int": [*EDGES, 2**53 + 1, -(2**53) - 1], "float": REALS, "bool": [False, True]}
+KINDS = {"int": int, "float": float, "bool": bool}
+# Too many powers are too large to be looked at.
+_HUGE = {"pow": 100, "bitwise_left_shift": 1000}
+
+
+def as_kind(kind, f, *values):
+    """A number of a kind with what sets it apart from an equal one, or the built-in error."""
+    try:
+        found = KINDS[kind](f(*values))
+    except (OverflowError, ZeroDivisionError, ValueError) as e:
+        return next(k for k in (OverflowError, ZeroDivisionError, ValueError) if isinstance(e, k))
+    if kind == "int" and not SMALLEST <= found <= LARGEST:
+        return OverflowError
+    return kind, repr(found)
+
+
+@pytest.mark.parametrize("kinds", itertools.product(KINDS, repeat=2), ids="-".join)
+def test_numbers_of_every_kind_are_what_python_says(kinds):
+    held_to_python(kinds, [n for n in scalar.NAMES if getattr(scalar, n).arity == 2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_alone_are_what_python_says(kind):
+    held_to_python((kind,), [n for n in scalar.NAMES if getattr(scalar, n).arity == 1])
+
+
+def held_to_python(kinds, names):
+    for name in names:
+        op = getattr(scalar, name)
+        if "float" in kinds and name.startswith("bitwise"):
+            continue
+        inputs = [schema_type(kind)(n) for kind, n in zip(kinds, "ab", strict=False)]
+        out = op(*inputs)
+        calls = [function(inputs, out, mode) for mode in ("c_only", "py")]
+        for values in itertools.product(*(VALUES[kind] for kind in kinds)):
+            if max(values[1:], default=0) > _HUGE.get(name, math.inf):
+                continue
+            wanted = as_kind(out.type.kind, op.entry.python, *values)
+            for f in calls:
+                assert as_kind(out.type.kind, f, *values) == wanted, (name, values)
+                result = None if isinstance(wanted, type) else f(*values)
+                assert result is None or type(result) is KINDS[out.type.kind], (name, values)
+
+
+def test_a_choice_of_numbers_is_of_one_kind():
+    c, n, x = (schema_type(k)(k) for k in ("bool", "int", "float"))
+    for mode in ("c_only", "py"):
+        f = function([c, n, x], scalar.where(c, n, x), mode)
+        assert [type(v) for v in (f(True, 3, 0.5), f(False, 3, 0.5))] == [float, float]
+        assert (f(True, 3, 0.5), f(False, 3, 0.5)) == (3.0, 0.5)
+
+
+def test_a_quotient_of_integers_is_rounded_once():
+    n, m = schema_type("int")("n"), schema_type("int")("m")
+    f = function([n, m], n / m, "c_only")
+    rng = random.Random(0)
+    for _ in range(4000):
+        a, b = (rng.choice((-1, 1)) * rng.getrandbits(rng.randint(1, 63)) for _ in "ab")
+        assert f(a, b or 1) == a / (b or 1), (a, b)
