@@ -15,7 +15,15 @@ from typing import Any
 from .errors import BridgeTypeError
 from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
-from .graph.fx import Importer, UnsupportedNode, known_size, outputs_of, type_of, written_at
+from .graph.fx import (
+    Importer,
+    UnsupportedNode,
+    known_size,
+    outputs_of,
+    placeholders,
+    type_of,
+    written_at,
+)
 from .graph.variables import TensorConstant
 from .model import Fixed, Model
 from .ops.basic import deep_copy_op
@@ -67,12 +75,22 @@ def from_exported(program: Any, name: str | None = None) -> Model:
     try:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
+        sizes = _known_sizes(program)
         try:
             functional = program.run_decompositions({})
         except Exception as e:
             raise UnsupportedNode(
                 f"{reason}, and torch cannot make the program functional: {e}"
             ) from e
+        # torch may have fixed a size of the program, which module() leaves open.
+        for (place, before), (_, after) in zip(sizes, _known_sizes(functional), strict=True):
+            if before != after:
+                what, _, where = str(reason).partition("\n")
+                raise UnsupportedNode(
+                    f"{what}, and torch, as it makes the program functional, fixes {place}, which "
+                    f"the program leaves open, at {after}: let the module write into a clone, or "
+                    f"export it with this size fixed\n{where}"
+                ) from None
     try:
         return _Program(functional, program).model(name)
     except _NeedsFunctional as reason:
@@ -82,6 +100,16 @@ def from_exported(program: Any, name: str | None = None) -> Model:
             "the tensor (a cache, for instance) as an argument and return what becomes of it\n"
             f"{where}"
         ) from None
+
+
+def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
+    """The sizes of a program's inputs, with their names; None for open ones."""
+    found = []
+    for node in placeholders(program.graph):
+        for dim, size in _sizes(node.meta.get("val")):
+            name = node.name if dim is None else f"{node.name}.size()[{dim}]"
+            found.append((name, known_size(size)))
+    return found
 
 
 # Functions whose result is a view of their first argument for certain, whatever its strides are: of
@@ -101,6 +129,32 @@ def _is_view(v: Variable) -> bool:
 
 # Views that are taken back by the same function again.
 _TURNING = frozenset(["transpose.int", "swapaxes", "swapdims", "t", "numpy_T", "mT"])
+
+
+def _alone(part: Variable) -> NativeOp | None:
+    """The view that gives one tensor of a list of views, of what they are of; None where none is
+    known to."""
+    node, k = part.owner, part.index
+    assert node is not None
+    assert isinstance(node.op, NativeOp)
+    assert k is not None
+    name, arguments = node.op.name, node.op.arguments
+    if name == "unbind.int":
+        return native_op(native("select.int"), (*arguments, k), (), ())
+    sizes: Any = None
+    if name == "split.Tensor" and isinstance(arguments[1], int):
+        sizes = [arguments[1]] * (k + 1)
+    elif name == "split_with_sizes":
+        sizes = arguments[1]
+    elif name == "chunk" and isinstance(arguments[1], int):
+        shape = getattr(node.inputs[0].type, "shape", None)
+        size = shape[arguments[2]] if shape else None
+        sizes = [-(-size // arguments[1])] * (k + 1) if size else None
+    if sizes is None or not all(isinstance(n, int) for n in sizes):
+        return None
+    start = sum(sizes[:k])
+    told = (IN, arguments[2], start, start + sizes[k], 1)
+    return native_op(native("slice.Tensor"), told, (), ())
 
 
 def _with_part(part: Variable, new: Variable) -> Variable | None:
@@ -127,8 +181,9 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         turned = Apply(op, [new, *node.inputs[1:]], [x.type.make_variable()]).outputs[0]
         return _copied(x, turned)
     view, numbers = node.op, node.inputs[1:]
-    if name == "unbind.int":
-        view = native_op(native("select.int"), (*arguments, part.index), (), ())
+    alone = _alone(part)
+    if alone is not None:
+        view = alone
     elif name == "narrow" and all(isinstance(n, int) and n >= 0 for n in arguments[2:]):
         dim, start, length = arguments[1:]
         view = native_op(native("slice.Tensor"), (IN, dim, start, start + length, 1), (), ())
@@ -370,10 +425,15 @@ class _Importer(Importer):
             self.memory.became(x, out, same=False)
             return applied
         assert isinstance(x.owner.op, NativeOp)  # type: ignore[union-attr]
-        if x.owner.op.lists:  # type: ignore[union-attr]
+        view = _alone(x)
+        if x.owner.op.lists and view is None:  # type: ignore[union-attr]
             return None  # what comes back is a node, and a node of these returns a list
         now = self.memory.part_became(x, out)
-        return None if now is None else now.owner
+        if now is None or view is None:
+            return None if now is None else now.owner
+        single = Apply(view, [now.owner.inputs[0]], [now.type.make_variable()])  # type: ignore[union-attr]
+        self.memory.applied(single)
+        return single
 
     # Checks
 
@@ -822,9 +882,24 @@ def size_rules(nodes: Sequence[Any], ranges: Mapping[Any, Any]) -> Iterator[Size
     for mine in places.values():
         # The symbol itself says best what it is.
         mine.sort(key=lambda rule: (rule.scale, rule.offset) != (1, 0))
-        first = mine[0]
+        first = mine[0] = _bounded(mine[0], mine[1:])
         if len(mine) > 1 or (first.low, first.high, first.scale) != (None, None, 1):
             yield from mine
+
+
+def _bounded(first: SizeRule, others: Sequence[SizeRule]) -> SizeRule:
+    """The first rule of a symbol, with the bounds of the others, which follow it. They can be
+    narrower than its own: twice a size that is at least 2 is at least 4, which does not stand for
+    any."""
+    low, high = first.low, first.high
+    for rule in others:
+        if rule.low is not None:
+            least = -((rule.offset - rule.low) // rule.scale) * first.scale + first.offset
+            low = least if low is None else max(low, least)
+        if rule.high is not None:
+            most = (rule.high - rule.offset) // rule.scale * first.scale + first.offset
+            high = most if high is None else min(high, most)
+    return first._replace(low=low, high=high)
 
 
 def linear(expression: Any) -> tuple[Any, int, int] | None:

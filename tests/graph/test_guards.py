@@ -216,6 +216,27 @@ def test_a_size_that_is_the_product_of_two_others():
         model(torch.ones(2, 5), torch.ones(11), torch.ones(3))
 
 
+def doubled(x, y):
+    return x.sum() + y.sum() if y.shape[0] == x.shape[0] * 2 else x.sum()
+
+
+def test_a_size_that_follows_another_has_bounds_of_its_own():
+    """A least size of 2 stands for any, and twice that does not."""
+    dynamic = ({0: Dim.AUTO}, {0: Dim.AUTO})
+    program = program_of(doubled, (torch.ones(3, 4), torch.ones(6, 2)), dynamic)
+    calls = [((torch.randn(n, 4), torch.randn(2 * n, 2)), {}) for n in range(4)]
+    assert held_to_the_module(program, calls) == 4
+    least, most = {"min": 3, "max": 7}, 7
+    program = program_of(
+        lambda x, y: x.sum() + y.sum(),
+        (torch.ones(5), torch.ones(14)),
+        ({0: (n := Dim("n", **least))}, {0: 3 * n - 1}),
+    )
+    sizes = [(n, 3 * n - 1) for n in range(1, most + 3)]
+    calls = [((torch.randn(a), torch.randn(b)), {}) for a, b in [*sizes, (4, 12)]]
+    assert held_to_the_module(program, calls) == 2 * 5
+
+
 def test_the_error_has_the_condition_and_the_sizes():
     program = program_of(even, (torch.randn(6, 4),), (OPEN,))
     model = pb.from_exported(program)

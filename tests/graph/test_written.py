@@ -10,6 +10,7 @@ import written_parts
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops, schema_type
 from pytorch_bridge.errors import BridgeTypeError
+from pytorch_bridge.graph.fx import UnsupportedNode
 from pytorch_bridge.ops.native import constant
 from pytorch_bridge.ops.written import Written, can_be_written
 
@@ -96,7 +97,22 @@ def all_of_it(x, y):
     return first, x, y
 
 
-@pytest.mark.parametrize("forward", [slices, a_view_that_is_older, what_is_given, all_of_it])
+def parts_of_lists(x, y):
+    first, second = x.split(2, 1)
+    first.add_(second)
+    column = x.unbind(1)[0]
+    column.mul_(3)
+    z = x * 2
+    a, b = z.split_with_sizes([1, 2])
+    rows = b.unbind()
+    rows[1][1:] = y[0]
+    b.neg_()
+    return first, second, column, a, b, rows[1], z
+
+
+@pytest.mark.parametrize(
+    "forward", [slices, a_view_that_is_older, what_is_given, all_of_it, parts_of_lists]
+)
 def test_a_program_that_writes_into_views_is_taken_as_it_is(forward, monkeypatch):
     """Making it functional takes torch a hundred times as long as importing it."""
     module = type("Module", (torch.nn.Module,), {"forward": staticmethod(forward)})()
@@ -301,3 +317,34 @@ def test_the_gradient_of_what_is_written():
     got = grads(u0, v0)
     assert torch.equal(got[0][1:3], v0)
     assert torch.equal(got[1], u0[1:3])
+
+
+class Halves(torch.nn.Module):
+    def forward(self, x):
+        left, right = x.split(2, 1)
+        left.add_(right)
+        left.unbind(1)[0].mul_(3)
+        return left
+
+
+class Windows(torch.nn.Module):
+    def forward(self, x):
+        left, right = x.chunk(2, 1)
+        x.unfold(1, 2, 2).mul_(2)
+        left.unbind(1)[0].add_(right[:, 0])
+        return left
+
+
+def test_a_size_that_is_open_stays_open():
+    """torch fixes sizes as it makes such a program functional."""
+    rows = ({0: torch.export.Dim.AUTO},)
+    program = torch.export.export(Halves(), (torch.ones(3, 4),), dynamic_shapes=rows)
+    compiled = pb.from_exported(program).compile("py")
+    for n in (3, 2, 7, 1, 0):
+        mine = torch.randn(n, 4)
+        theirs = mine.clone()
+        assert torch.equal(compiled(mine), program.module()(theirs))
+        assert torch.equal(mine, theirs)
+    program = torch.export.export(Windows(), (torch.ones(3, 4),), dynamic_shapes=rows)
+    with pytest.raises(UnsupportedNode, match=r"fixes x.size\(\)\[0\], .* leaves open, at 3"):
+        pb.from_exported(program)

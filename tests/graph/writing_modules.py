@@ -13,6 +13,7 @@ import torch
 import written_parts
 
 import pytorch_bridge as pb
+from pytorch_bridge.graph.fx import UnsupportedNode
 
 
 class Writes(torch.nn.Module):
@@ -104,6 +105,11 @@ def check(seed: int) -> bool:
     torch.export.ExportedProgram.run_decompositions = counted
     try:
         model = pb.from_exported(program)
+    except UnsupportedNode as e:
+        # torch, as it makes the program functional, leaves fewer sizes open.
+        if rows is None or "fixes x.size()[0]" not in str(e):
+            raise
+        return False
     finally:
         torch.export.ExportedProgram.run_decompositions = original
     compiled = model.compile("py")
