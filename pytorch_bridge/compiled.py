@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import BridgeTypeError, BridgeValueError, GradientError
@@ -220,6 +220,38 @@ def separate_inputs(fgraph: FunctionGraph, kept: set[Variable]) -> None:
                 fgraph.change_input(client, i, new, "separate")
 
 
+def written_inputs(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], mutable: Collection[Variable]
+) -> set[int]:
+    """The numbers of the tensors in `mutable` that a call writes into."""
+    from .graph.basic import toposort
+    from .graph.destroy import Memory
+    from .types import TensorType
+
+    if not mutable:
+        return set()
+    destroyed = {root for root, _ in Memory(toposort(outputs, inputs)).destroyers}
+    return {
+        i
+        for i, v in enumerate(inputs)
+        if v in mutable and v in destroyed and isinstance(v.type, TensorType)
+    }
+
+
+def strictly(t: Any, value: Any) -> Any:
+    """A value that is written into, as a type has it, in its own memory. TypeError where it would
+    have to be converted: the caller's would stay as it is."""
+    import torch
+
+    if hasattr(value, "__array_interface__"):
+        value = torch.as_tensor(value)  # NumPy's, in its memory
+    try:
+        return t.filter(value, strict=True)
+    except TypeError as e:
+        t.filter(value)  # raises where it could not be converted either
+        raise BridgeTypeError(f"{e}; it is written into, so it is not converted") from None
+
+
 class CompiledFunction:
     """A graph that can be called: with the inputs by position, or by name.
 
@@ -249,6 +281,7 @@ class CompiledFunction:
         self.rewrite = rewrite
         self.thunk = linker.make_thunk()
         self._single = single
+        self._written = written_inputs(inputs, outputs, self.mutable)
         self._previous: list[Any] = [None] * len(inputs)
         self._checked = bool(getattr(linker, "checks_inputs", False))
         direct = getattr(self.thunk, "call", None) if self._checked else None
@@ -280,8 +313,27 @@ class CompiledFunction:
     def _convert(self, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)
         filtered = [self._filter(i, v) for i, v in enumerate(values)]
+        self._check_recorded(filtered)
         results = self._tracked(filtered) if self._is_tracked(filtered) else self.run(filtered)
         return results[0] if self._single else results
+
+    def _check_recorded(self, values: Sequence[Any]) -> None:
+        """GradientError for derivatives that a compiled function would drop: those that go along
+        with the values."""
+        import torch
+        from torch.autograd import forward_ad
+
+        if forward_ad._current_level < 0:
+            return
+        for i, (v, value) in enumerate(zip(self.inputs, values, strict=True)):
+            listed = value if isinstance(value, (list, tuple)) else [value]
+            for t in listed:
+                if isinstance(t, torch.Tensor) and forward_ad.unpack_dual(t).tangent is not None:
+                    raise GradientError(
+                        f"{self}: input {i} ({v}) has a tangent, and a compiled function computes "
+                        "no derivatives in forward mode (torch.autograd.forward_ad, "
+                        "torch.func.jvp): use backward(), or give it unpack_dual(...).primal"
+                    )
 
     def _is_tracked(self, values: Sequence[Any]) -> bool:
         """Whether a gradient is to be recorded. GradientError where it cannot be."""
@@ -301,6 +353,13 @@ class CompiledFunction:
 
     def _tracked(self, values: Sequence[Any]) -> list[Any]:
         """The results as part of autograd's graph."""
+        import torch
+
+        if torch._C._functorch.maybe_current_level() is not None:
+            raise GradientError(
+                f"{self}: the transforms of torch.func (grad, vjp, jacrev) do not go through "
+                "compiled functions: use backward() or torch.autograd.grad"
+            )
         if self._tracking is None:
             from .tracked import Tracking
 
@@ -339,6 +398,8 @@ class CompiledFunction:
         v = self.inputs[i]
         inplace = getattr(v.type, "filter_inplace", None)
         try:
+            if i in self._written:
+                return strictly(v.type, value)
             if inplace is not None:
                 value = inplace(value, self._previous[i])
                 self._previous[i] = value

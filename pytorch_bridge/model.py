@@ -124,10 +124,18 @@ class CompiledModel:
         """A call whose arguments or results may nest, or are to be converted."""
         if self._plain and not kwargs and len(args) == len(self.model.inputs):
             return self.function(*args)
+        from .compiled import strictly
+
         model = self.model
         given = self._in.inputs(args, kwargs)
         if self._plain:
             return self.function(*given)
+        for i in model.mutations:
+            v = model.inputs[i]
+            try:
+                given[i] = strictly(v.type, given[i])
+            except TypeError as e:
+                raise BridgeTypeError(f"{model.name}: input {i} ({v}): {e}") from e
         read = self._before_writing(given) if model.mutations else given
         results = self.function(*read, *(model.state_values[n] for n in model.state))
         n, m = self._counts

@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
+from torch.autograd import forward_ad
 
 from ..compiled import CompiledFunction, function
 from ..errors import BridgeTypeError, BridgeValueError
@@ -92,10 +93,10 @@ class Specialization:
     def __call__(self, args: Sequence[Any]) -> Any:
         values = args if self.flat else list(_leaves(args))
         direct = self.compiled.direct
-        if direct is not None and not any(getattr(v, "requires_grad", False) for v in values):
-            found = direct(*values)
-        else:
-            found = self.compiled(*values)
+        recorded = forward_ad._current_level >= 0 or any(
+            getattr(v, "requires_grad", False) for v in values
+        )
+        found = (self.compiled if direct is None or recorded else direct)(*values)
         return found if self.rebuild is None else self.rebuild(found)
 
 
@@ -167,7 +168,7 @@ class Jit:
                 if called:
                     if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
                         raise
-                    # Nothing has run. A RuntimeError is that of a tensor that requires a gradient.
+                    # Nothing has run. A RuntimeError is that of a tensor with a derivative.
                     refused = e if isinstance(e, TypeError) else None
         if kwargs or len(args) != self._n or self.constants:
             args = self._bind(args, kwargs)

@@ -19,6 +19,12 @@ namespace {
 ::Tensor unwrap(PyObject *object) {
   if (!THPVariable_Check(object)) return unwrap_constant(object);
   const at::Tensor &tensor = THPVariable_Unpack(object);
+  if (tensor._fw_grad(0).defined()) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "a compiled graph computes no derivatives in forward mode, and this tensor has "
+                    "a tangent: pass unpack_dual(tensor).primal");
+    return nullptr;
+  }
   if (at::GradMode::is_enabled() && tensor.requires_grad()) {
     PyErr_SetString(PyExc_RuntimeError,
                     "a compiled graph records no gradient, and this tensor requires one: pass "

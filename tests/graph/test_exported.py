@@ -429,6 +429,13 @@ def test_what_is_written_in_place(module):
 def test_arguments_that_are_written():
     model = check(input_written, X, Y, mode="c")
     assert list(model.mutations) == [0]
+    given = torch.ones(2, dtype=torch.int64)
+    halves = pb.from_exported(export(lambda x: x.add_(0.5) * 2, torch.ones(2))).compile("py")
+    with pytest.raises(
+        BridgeTypeError, match=r"input 0 \(x\): .* it is written into, so it is not"
+    ):
+        halves(given)
+    assert given.tolist() == [1, 1]
 
 
 def test_arguments_that_are_written_are_recorded():

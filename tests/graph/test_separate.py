@@ -170,3 +170,22 @@ def test_what_nobody_separates_is_refused():
         function([x1.owner.inputs[0]], ops._foreach_add_.Scalar([x, x], 1), "py", mutable=[x])(t)
     assert torch.equal(t, numbers(3, 3) / 10)
     assert x2 is not None
+
+
+@pytest.mark.parametrize("mode", ["py", "c"])
+def test_what_is_written_into_is_not_converted(mode):
+    """It would be a copy of the caller's that changes."""
+    v, w = (TensorType("float32", (None,))(n) for n in "vw")
+    f = function([v, w], [ops.add_(v, 1), w * 2], mode, mutable=[v, w])
+    t = torch.ones(2)
+    for other in (torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int64), [1.0, 1.0]):
+        with pytest.raises(TypeError, match=r"input 0 \(v\): .* it is written into, so"):
+            f(other, t)
+        assert list(other) == [1, 1]
+        # What is only read may be.
+        assert torch.equal(f(torch.ones(2), other)[1], t * 2)
+    with pytest.raises(TypeError, match=r"1 dimensions are expected, got 2$"):
+        f(torch.ones(1, 2), t)
+    array = torch.ones(2).numpy()
+    f(array, t)
+    assert array.tolist() == [2, 2]

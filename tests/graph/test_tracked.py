@@ -9,6 +9,7 @@ import gc
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from pytorch_bridge import (
     BridgeError,
@@ -365,3 +366,42 @@ def test_errors_are_of_this_package():
     assert issubclass(GradientError, BridgeError)
     assert issubclass(GradientError, RuntimeError)
     assert grad is not None
+
+
+@pytest.mark.parametrize("mode", ["py", "c"])
+def test_derivatives_that_would_be_dropped_are_refused(mode):
+    """Those of forward mode, and the transforms of torch.func."""
+    x = TensorType("float32", (None,))("x")
+    f = function([x], x * 2, mode)
+    one = torch.ones(2)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(one, one)
+        for call in (f, function([x], ops.mul_(x, 3), mode, mutable=[x])):
+            with pytest.raises(GradientError, match=r"input 0 \(x\) has a tangent"):
+                call(dual)
+            with torch.no_grad(), pytest.raises(GradientError, match="tangent"):
+                call(dual)
+        assert torch.equal(f(one), one * 2)
+        assert torch.equal(f(forward_ad.unpack_dual(dual).primal), one * 2)
+        xs = schema_type("Tensor[]")("xs")
+        with pytest.raises(GradientError, match=r"input 0 \(xs\) has a tangent"):
+            function([xs], ops.cat(xs, 0), mode)([one, dual])
+    assert torch.equal(one, torch.ones(2))
+    with pytest.raises(GradientError, match="tangent"):
+        torch.func.jvp(f, (one,), (one,))
+    for transform in (torch.func.grad, torch.func.jacrev):
+        with pytest.raises(GradientError, match=r"transforms of torch.func .* backward\(\)"):
+            transform(lambda v: f(v).sum())(one)
+    rows = torch.arange(6.0).reshape(3, 2)
+    assert torch.equal(torch.func.vmap(f)(rows), rows * 2)
+
+
+def test_a_jitted_function_refuses_a_tangent():
+    from pytorch_bridge.extending import jit
+
+    f = jit(lambda a, b: a * b)
+    one = torch.ones(2)
+    for _ in range(2):
+        with forward_ad.dual_level(), pytest.raises(GradientError, match=r"\(a\) has a tangent"):
+            f(forward_ad.make_dual(one, one), 2.0)
+        assert torch.equal(f(one, 2.0), one * 2)
