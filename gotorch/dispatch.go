@@ -152,6 +152,7 @@ type caller struct {
 	values  []C.Value
 	strings []unsafe.Pointer // to be freed
 	held    holder
+	depth   int // of the lists around the value that is added
 }
 
 func (c *caller) free() {
@@ -195,6 +196,9 @@ func put[T any](v *C.Value, x T) { *(*T)(unsafe.Pointer(&v.v)) = x }
 func get[T any](v *C.Value) T { return *(*T)(unsafe.Pointer(&v.v)) }
 
 func (c *caller) add(arg any) {
+	if c.depth++; c.depth > maxDepth {
+		panic(newError(c.op, ValueError, "an argument is nested too deeply, or contains itself"))
+	}
 	switch x := arg.(type) {
 	case nil:
 		c.push(C.ValueNone, 0)
@@ -252,6 +256,7 @@ func (c *caller) add(arg any) {
 	default:
 		c.addOther(arg)
 	}
+	c.depth--
 }
 
 // enum adds one of Go's enums, which are one more than libtorch's, so that 0 means not given.

@@ -82,6 +82,25 @@ func TestCallPassesObjectsThrough(t *testing.T) {
 	mustFail(t, gotorch.TypeError, "argument 'W_prepack' of quantized::linear_unpack", func() { gotorch.Call("quantized::linear_unpack", "", 3) })
 }
 
+func TestCallOfWhatContainsItself(t *testing.T) {
+	list, table, dict := []any{1, nil}, map[string]any{}, gotorch.Dict{{Key: "a"}}
+	list[1], table["a"], dict[0].Value = list, table, dict
+	for _, arg := range []any{list, table, dict} {
+		e := mustFail(t, gotorch.ValueError, "nested too deeply, or contains itself", func() { gotorch.Call("aten::cat", "", arg) })
+		if e.Op != "aten::cat" {
+			t.Errorf("%v does not name the operator", e)
+		}
+	}
+	// One after the other is not one in the other.
+	many := make([]gotorch.Tensor, 3000)
+	for i := range many {
+		many[i] = ones(1)
+	}
+	if n := gotorch.Call("aten::cat", "", many)[0].(gotorch.Tensor).Numel(); n != 3000 {
+		t.Errorf("got %d elements", n)
+	}
+}
+
 func TestCallMistakes(t *testing.T) {
 	a := ones(2, 2)
 	call := func(name, overload string, args ...any) func() {
