@@ -11,7 +11,7 @@ copied back as PyTorch's own `copy_` does it: with its place in autograd's graph
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -518,19 +518,48 @@ def _outputs(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...]:
 
 
 def _asked(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...] | None:
-    """What PyTorch says when the op runs on tensors without data; None where it does not."""
+    """What PyTorch says when the op runs on tensors without data; None where it does not, or not
+    the same at all sizes that the types leave open."""
     from .ops.gradients import _examples, _flat
+    from .ops.sizes import NotProved, prove
 
     op = node.op
     assert isinstance(op, NativeOp)
     destroyed = _destroyed(node)
-    try:
-        example, _ = next(_examples(op, [v.type for v in node.inputs]))
-        values = [v.to("meta") if isinstance(v, torch.Tensor) else v for v in example]
+    types = [v.type for v in node.inputs]
+    said: set[tuple[bool, ...]] = set()
+
+    def run(values: Sequence[Any]) -> list[Any]:
         with torch.enable_grad():
             values = [v.requires_grad_() if f else v for v, f in zip(values, flags, strict=True)]
             values = [v.clone() if i in destroyed else v for i, v in enumerate(values)]
-            found = tuple(map(_requires_grad, _flat(op, values)))
-    except Exception:  # it has no such kernel, or looks at values
+            found = list(_flat(op, values))
+        said.add(tuple(map(_requires_grad, found)))
+        return found
+
+    def symbolic(size: Callable[[], Any]) -> list[Any]:
+        sizes = [[size() if d is None else d for d in t.shape] for t in types]  # type: ignore[attr-defined]
+        return run([torch.empty(s, dtype=t.torch_dtype) for s, t in zip(sizes, types, strict=True)])  # type: ignore[attr-defined]
+
+    fixed = all(isinstance(t, TensorType) and None not in (t.shape or ()) for t in types)
+    try:
+        # What has a derivative of its own asks nothing but that. What is made of other functions
+        # may choose them by sizes.
+        if fixed or not _is_composite(op):
+            example, _ = next(_examples(op, types))
+            run([v.to("meta") if isinstance(v, torch.Tensor) else v for v in example])
+        elif all(isinstance(t, TensorType) and t.dtype and t.shape is not None for t in types):
+            prove(symbolic)
+    except (StopIteration, NotProved, BridgeError, RuntimeError, TypeError, ValueError):
+        return None  # it has no such kernel, or looks at values
+    except (IndexError, AssertionError, AttributeError):  # as kernels in Python refuse
         return None
+    if len(said) != 1:
+        return None
+    (found,) = said
     return found if len(found) == len(node.outputs) else None
+
+
+def _is_composite(op: NativeOp) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(has(op.native.torch_op.name(), "CompositeImplicitAutograd"))
