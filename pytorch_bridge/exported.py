@@ -521,7 +521,7 @@ def _decomposed(target: Any, node: Any) -> Any:
     try:
         with torch.no_grad():
             parts = make_fx(call)(*leaves)
-    except Exception:  # one that looks at numbers; it is called as it is
+    except Exception:  # a user's Python, which may look at numbers; it is called as it is
         return None
     # What is right for some sizes only is not taken apart: nobody would check them.
     return parts if len(assumed) == before else None

@@ -732,6 +732,8 @@ class _Runs:
         f = self.function.function
         base = self.function.name.partition(".")[0].strip("_")
         first = next((t for t in self.inputs if isinstance(t, TensorType)), None)
+        if first is not None and base.startswith("native_group_norm"):
+            return self._told_group_norm(first)
         if first is None or len(f.returns) != 1 or f.returns[0].type != "Tensor":
             return None
         shape = self._told_shape()
@@ -751,6 +753,32 @@ class _Runs:
                 if like and isinstance(t, TensorType):
                     return (TensorType(first.dtype, t.shape, device=self.device),), ()
         return None
+
+    def _told_group_norm(self, x: TensorType) -> Result | None:
+        """Those of group_norm, which is told its sizes beside the tensor that has them: no made-up
+        numbers are the product of made-up sizes."""
+        from .native import IN
+
+        if x.dtype not in ("float32", "float64"):
+            return None  # others keep their statistics in a wider dtype, or not
+        names = (a.name for a in self.function.function.arguments)
+        values = dict(zip(names, self.template, strict=True))
+
+        def made(*sizes: Any) -> TensorType:
+            return TensorType(x.dtype, [None if d is IN else d for d in sizes], device=self.device)
+
+        like = self.inputs[1] if "output_mask" in values else x  # a gradient is like the input
+        if not isinstance(like, TensorType):
+            return None
+        whole = TensorType(x.dtype, like.shape, device=self.device)
+        if "output_mask" not in values:
+            of_groups = made(values["N"], values["group"])
+            return (whole, of_groups, of_groups), ()
+        each = (whole, made(values["C"]), made(values["C"]))
+        mask = values["output_mask"]
+        return tuple(
+            t if m else schema_type("Tensor?") for t, m in zip(each, mask, strict=True)
+        ), ()
 
     def _joined(self, runs: list[list[Any]]) -> Result:
         """What the runs have in common."""
@@ -900,6 +928,9 @@ class _Runs:
         return BridgeTypeError(f"{self.function.name}({self._shown()}): {first}")
 
 
+# Runs with sizes and numbers that are made up are caught whole (`except Exception`): kernels in
+# Python refuse what does not suit them by assertions, divisions, missing attributes and keys. What
+# they have refused is tried otherwise, or becomes the error of `_refusal`.
 class _NoKernel(Exception):
     """A function cannot run on meta tensors."""
 

@@ -421,3 +421,22 @@ def test_what_one_size_says_is_not_said_of_all():
     y = TensorType("float32", (None, None))("y")
     for v, said in ((ops.matmul(y, y), True), (ops.exp(y), True), (ops.argmax(y), False)):
         assert tracked._asked(v.owner, (True,) * len(v.owner.inputs)) == (said,)
+
+
+@pytest.mark.parametrize("shape", [(None, 4, None, None), (2, 4, None, None), (None, 4, 3, 3)])
+def test_the_gradient_of_group_norm_where_sizes_are_open(shape):
+    """What it calls is told the product of its sizes."""
+    x = TensorType("float64", shape)("x")
+    w, b = (TensorType("float64", (4,))(n) for n in "wb")
+    plain = function([x], ops.group_norm(x, 2), "py")
+    scaled = function([x, w, b], ops.group_norm(x, 2, w, b), "py")
+    for sizes in ((2, 4, 3, 3), (5, 4, 1, 2), (0, 4, 2, 2)):
+        if any(known not in (None, n) for known, n in zip(shape, sizes, strict=True)):
+            continue
+        given = [numbers(sizes), numbers((4,), 1), numbers((4,), 2)]
+        for f, count in ((plain, 1), (scaled, 3)):
+            mine, theirs = ([t.clone().requires_grad_() for t in given[:count]] for _ in "ab")
+            f(*mine).pow(2).sum().backward()
+            torch.nn.functional.group_norm(theirs[0], 2, *theirs[1:]).pow(2).sum().backward()
+            for m, t in zip(mine, theirs, strict=True):
+                torch.testing.assert_close(m.grad, t.grad)
