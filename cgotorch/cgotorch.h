@@ -115,7 +115,11 @@ CGOTORCH_API void FreeStorage(Storage s) CGOTORCH_SYMBOL(FreeStorage);
 CGOTORCH_API Tensor RetainTensor(Tensor t) CGOTORCH_SYMBOL(RetainTensor);
 
 #include "core.h"
+/* For who needs none of the native functions by name: three thousand declarations are much to read
+ * for each source of Go's package. */
+#ifndef CGOTORCH_WITHOUT_OPS
 #include "ops_gen.h"
+#endif
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "5e7d4c8ee8e558ea"
+#define CGOTORCH_API_HASH "0d5e4424889827bd"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

@@ -2,6 +2,7 @@ package gotorch
 
 /*
 #include <cgotorch.h>
+#include <ops_gen.h>
 #cgo noescape TensorGrad
 #cgo nocallback TensorGrad
 

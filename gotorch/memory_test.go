@@ -239,13 +239,16 @@ func TestMemoryStats(t *testing.T) {
 }
 
 func TestReleaseCachedMemory(t *testing.T) {
+	gotorch.Collect() // what other tests left is freed now, and not after the release
 	gotorch.Zeros([]int64{4 << 20}).Close()
-	if n := gotorch.MemoryStats().CachedBytes; n < 16<<20 {
-		t.Errorf("%d bytes are cached after 16 MiB were freed", n)
+	before := gotorch.MemoryStats().CachedBytes
+	if before < 16<<20 {
+		t.Errorf("%d bytes are cached after 16 MiB were freed", before)
 	}
 	gotorch.ReleaseCachedMemory()
-	if n := gotorch.MemoryStats().CachedBytes; n > 8<<20 {
-		t.Errorf("%d bytes are cached after their release", n)
+	// Other threads keep a little of their own.
+	if after := gotorch.MemoryStats().CachedBytes; before-after < 15<<20 {
+		t.Errorf("of %d cached bytes %d are left after their release", before, after)
 	}
 }
 

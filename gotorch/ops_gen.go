@@ -4,7 +4,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "5e7d4c8ee8e558ea"
+const apiHash = "0d5e4424889827bd"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

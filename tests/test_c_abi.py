@@ -1,4 +1,4 @@
-"""The C ABI from C: rows D3, D4, D5 and D9 of the behaviours, and no invalid access to memory."""
+"""The C ABI from C: rows D3, D4, D5 and D9 of the behaviours."""
 
 from __future__ import annotations
 
@@ -22,18 +22,6 @@ def test_facts(program):
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ok") > 20
-
-
-def test_no_invalid_access_to_memory(program):
-    if shutil.which("valgrind") is None:
-        pytest.skip("valgrind is not installed")
-    # Uninitialised values are not looked at: libtorch's vector code reads beyond what it uses.
-    done = subprocess.run(
-        ["valgrind", "--error-exitcode=9", "--leak-check=no", "--undef-value-errors=no", program],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_clang_has_no_warnings_for_what_every_function_uses(tmp_path):

@@ -13,7 +13,7 @@ import copy
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -216,14 +216,36 @@ def signature(case: Case) -> tuple:
     return (case.operator.name, *(of(v) if v is not absent else absent for v in case.values))
 
 
+_SEED = 1234  # the database's own
+
+
 def sample_inputs(
     entry: Any, dtype: torch.dtype, requires_grad: bool, device: str = "cpu"
 ) -> Iterator[Any]:
     """The samples of an entry, in the database's order, always with the same numbers."""
-    torch.default_generator.manual_seed(0)
-    random.seed(0)
-    numpy.random.seed(0)
-    yield from entry.sample_inputs(device, dtype, requires_grad)
+    return _seeded(lambda: entry.sample_inputs_func(entry, device, dtype, requires_grad))
+
+
+def _seeded(make_samples: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """What is made, with random numbers that begin anew for each, as in `entry.sample_inputs`.
+
+    That one looks for a test among the callers and seeds devices that are not there, with a
+    traceback for each, which takes longer than all that we do with a sample.
+    """
+
+    def seed() -> None:
+        torch.default_generator.manual_seed(_SEED)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(_SEED)
+        random.seed(_SEED)
+        numpy.random.seed(_SEED)
+
+    seed()
+    samples = iter(make_samples())
+    with contextlib.suppress(StopIteration):
+        while True:
+            seed()
+            yield next(samples)
 
 
 def supports_gradient(entry: Any, dtype: torch.dtype) -> bool:
@@ -326,9 +348,7 @@ def error_inputs(entry: Any) -> Iterator[tuple[str, type[BaseException], list[Ca
     calls that were made up to the error."""
     if entry.error_inputs_func is None:
         return
-    torch.default_generator.manual_seed(0)
-    random.seed(0)
-    for i, bad in enumerate(entry.error_inputs("cpu")):
+    for i, bad in enumerate(_seeded(lambda: entry.error_inputs_func(entry, "cpu"))):
         origin = f"{full_name(entry)} error #{i}"
         recorder = Recorder(frozenset(), set(), origin, False)
         run(entry, bad.sample_input, recorder, False)
