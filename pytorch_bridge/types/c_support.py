@@ -315,25 +315,51 @@ static inline PyObject *pb_torch_attribute(const char *name) {
     + _enum("layout", "Layout", LAYOUTS)
     + _enum("memory_format", "MemoryFormat", MEMORY_FORMATS)
     + f"""
+static const int32_t pb_private_number = {DEVICES["privateuseone"]};
 static const struct {{ const char *name; int32_t number; }} pb_device_names[] = {{{
         ", ".join(f'{{"{name}", {number}}}' for name, number in DEVICES.items())
     }}};
 """
     + r"""
+/* Whether a backend has given itself this name, in the place of privateuseone. */
+static inline int pb_private_backend(const char *name) {
+  PyObject *c = pb_torch_attribute("_C");
+  PyObject *own = c ? PyObject_CallMethod(c, "_get_privateuse1_backend_name", NULL) : NULL;
+  const char *text = own ? PyUnicode_AsUTF8(own) : NULL;
+  int same = text && strcmp(text, name) == 0;
+  Py_XDECREF(c);
+  Py_XDECREF(own);
+  PyErr_Clear();
+  return same;
+}
 static inline int pb_device_from(PyObject *o, const char *variable, Device *result) {
-  PyObject *text = PyObject_Str(o);
-  const char *name = text ? PyUnicode_AsUTF8(text) : NULL;
+  /* torch says what a name is a device's. */
+  PyObject *type = pb_torch_attribute("device");
+  PyObject *device = type && PyUnicode_Check(o) ? PyObject_CallFunction(type, "O", o) : NULL;
+  PyObject *kind, *index;
+  const char *name;
   int found = 0;
-  for (size_t i = 0; name && i < sizeof pb_device_names / sizeof *pb_device_names; i++) {
-    size_t n = strlen(pb_device_names[i].name);
-    if (strncmp(name, pb_device_names[i].name, n) != 0 || (name[n] != 0 && name[n] != ':'))
-      continue;
-    result->type = pb_device_names[i].number;
-    result->index = name[n] == ':' ? atoi(name + n + 1) : -1;
+  if (type && device == NULL && PyObject_IsInstance(o, type) == 1) Py_INCREF(device = o);
+  PyErr_Clear();
+  Py_XDECREF(type);
+  if (device == NULL) return pb_refuse(o, variable, "a torch.device");
+  kind = PyObject_GetAttrString(device, "type");
+  index = PyObject_GetAttrString(device, "index");
+  name = kind ? PyUnicode_AsUTF8(kind) : NULL;
+  for (size_t i = 0; name && i < sizeof pb_device_names / sizeof *pb_device_names; i++)
+    if (strcmp(name, pb_device_names[i].name) == 0) {
+      result->type = pb_device_names[i].number;
+      found = 1;
+    }
+  if (name && !found && pb_private_backend(name)) {
+    result->type = pb_private_number;
     found = 1;
   }
-  Py_XDECREF(text);
-  if (name == NULL) return 1;
+  result->index = index && index != Py_None ? (int32_t)PyLong_AsLong(index) : -1;
+  Py_XDECREF(kind);
+  Py_XDECREF(index);
+  Py_DECREF(device);
+  if (PyErr_Occurred()) return 1;
   return found ? 0 : pb_refuse(o, variable, "a torch.device");
 }
 static inline PyObject *pb_device_to(Device v) {

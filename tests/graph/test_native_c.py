@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 
 import pytest
@@ -417,3 +418,45 @@ def test_a19_shapes_of_a_type_of_ones_own():
     assert CLinker(graph([x], outs), demand_c=True).make_thunk().call((1.0, 2.0)) == [2, [2]]
     with pytest.raises(TypeError, match="a pair"):
         compiled([x], [Shape_i(1)(x)])((1.0, 2.0))
+
+
+DEVICES = """
+import torch
+
+import pytorch_bridge as pb
+
+
+class Same(pb.Op):
+    __props__ = ()
+
+    def make_node(self, d):
+        return pb.Apply(self, [d], [d.type.make_variable()])
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return f"{outputs[0]} = {inputs[0]};"
+
+    def c_code_cache_version(self):
+        return (1,)
+
+
+d = pb.schema_type("Device")("d")
+f = pb.function([d], Same()(d), "c_only")
+for name in ("cpu", "cuda:1", "privateuseone:2"):
+    assert f(torch.device(name)) == f(name) == torch.device(name)
+for name in ("cpu:", "cpu:x", "nobody", 1, None):
+    try:
+        f(name)
+    except TypeError as e:
+        assert "expected Device" in str(e), e
+    else:
+        raise AssertionError(name)
+torch.utils.rename_privateuse1_backend("somebody")
+for name in ("somebody", "somebody:2", "cpu"):
+    assert f(torch.device(name)) == f(name) == torch.device(name)
+"""
+
+
+def test_devices_go_through_c_by_any_name_that_torch_has_for_them():
+    """A backend gives itself a name once in a process."""
+    done = subprocess.run([sys.executable, "-c", DEVICES], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
