@@ -3,6 +3,9 @@ package gotorch_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -252,4 +255,38 @@ func TestNotHeld(t *testing.T) {
 	if e := gotorch.NotHeld(x); e.Kind != gotorch.ValueError || !strings.Contains(e.Msg, "used after Close") {
 		t.Errorf("got %v for a tensor that was closed, want a ValueError", e)
 	}
+}
+
+// TestCloseWhileCounted closes tensors that a scope hands to the collector at the same time, which inside of
+// Python counts their memory: in a process of its own.
+func TestCloseWhileCounted(t *testing.T) {
+	if os.Getenv("GOTORCH_PRETEND_PYTHON") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestCloseWhileCounted$")
+		cmd.Env = append(os.Environ(), "GOTORCH_PRETEND_PYTHON=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	counted := gotorch.PretendPython()
+	made := make(chan gotorch.Tensor)
+	var closing sync.WaitGroup
+	closing.Go(func() {
+		for x := range made {
+			for range rand.IntN(200) {
+				runtime.KeepAlive(x)
+			}
+			x.Close()
+		}
+	})
+	for range 30000 {
+		gotorch.Scope0(func(s *gotorch.ScopeHandle) {
+			x := gotorch.Empty([]int64{5000})
+			s.Keep(x)
+			made <- x
+		})
+	}
+	close(made)
+	closing.Wait()
+	eventually(t, "what was closed to be counted no more", func() bool { return counted() == 0 })
 }

@@ -47,11 +47,14 @@ func startInPython() {
 
 // hold counts the storage of the tensor at p.
 func hold(p *unsafe.Pointer) {
-	if *p == nil {
+	// Others may close it meanwhile: what a scope hands over is in use already.
+	t := C.cgotorch_hold(C.int64_t(uintptr(unsafe.Pointer(p))))
+	if t == nil {
 		return
 	}
+	defer C.FreeTensor(t)
 	var storage C.Storage
-	if err := C.TensorStorage(C.Tensor(*p), &storage); err != nil {
+	if err := C.TensorStorage(t, &storage); err != nil {
 		C.FreeString(err) // it has none
 		return
 	}
@@ -73,6 +76,9 @@ func hold(p *unsafe.Pointer) {
 	s.words++
 	held.storages[id] = s
 	held.mutex.Unlock()
+	if !(Tensor{p}).Defined() { // whoever has closed it may have come before it was counted
+		letGo(p)
+	}
 }
 
 // letGo is called when the tensor at p is freed.
