@@ -167,7 +167,7 @@ def _read(record: Path) -> tuple[Path, str] | None:
         library, made = record.with_name(entry["library"]), entry["digest"]
         same = all(digest_file(path) == d for path, d in entry["headers"].items())
         return (library, made) if same and _whole(library, made) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

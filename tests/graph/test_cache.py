@@ -322,3 +322,10 @@ def test_kill_in_the_middle_of_a_compile_harms_nobody(folder):
     assert compiled_now == "1"
     assert [Path(path).name] == libraries(folder)
     assert not list(folder.glob("*/*.part-*"))
+
+
+@pytest.mark.parametrize("text", ["", "[", "[" * 100_000, "null", "[]", '{"library": 1}', "\xff"])
+def test_a_record_that_is_none_is_as_good_as_gone(tmp_path, text):
+    record = tmp_path / "key.json"
+    record.write_bytes(text.encode("latin-1"))
+    assert cache._read(record) is None
