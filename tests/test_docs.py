@@ -486,13 +486,19 @@ def output_of(command: list[str | Path], step: Block, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def beside_checkout(tmp_path_factory) -> Path:
+    """Where the pages have their folders. Go compiles what it finds by another path again, so the
+    link to this checkout is one for all."""
+    folder = tmp_path_factory.mktemp("beside")
+    (folder / "gotorch-checkout").symlink_to(ROOT)
+    return folder
+
+
 def run_page(
     page: Page, go_examples: Path, library, folder: Path
 ) -> Iterator[tuple[Block | Row, str, str | None]]:
     """Runs a page from top to bottom; yields each step, what it printed, and what it should have."""
-    (folder / "gotorch-checkout").symlink_to(ROOT)
-    folder = folder / "page"
-    folder.mkdir()
     sessions: dict[str, Session] = {}
 
     def session(language: str) -> Session:
@@ -552,8 +558,10 @@ def mistakes(page: Page, go_examples: Path, library, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in pages() if p.steps], ids=lambda p: p.path.name)
-def test_examples(page: Page, go_examples, library, tmp_path):
-    wrong = mistakes(page, go_examples, library, tmp_path)
+def test_examples(page: Page, go_examples, library, beside_checkout):
+    folder = beside_checkout / page.name
+    folder.mkdir()
+    wrong = mistakes(page, go_examples, library, folder)
     if wrong:
         pytest.fail(wrong, pytrace=False)
 
