@@ -133,12 +133,12 @@ func TestCloseWhileOthersUse(t *testing.T) {
 }
 
 func closeWhileUsed(t *testing.T, use func(gotorch.Tensor, float64) ([]float64, float64), inScope bool) {
-	rounds := 60
+	rounds := 24
 	switch {
 	case runtime.GOMAXPROCS(0) == 1: // each round waits for goroutines to be preempted
-		rounds = 6
+		rounds = 3
 	case raceEnabled || testing.Short():
-		rounds = 20
+		rounds = 8
 	}
 	uses := 0
 	for round := range rounds {

@@ -212,8 +212,11 @@ class Environment:
         say(f"Go {go.version}: {go.path}")
 
     def _pip(self, *arguments: str) -> None:
-        quiet = [] if sys.stdout.isatty() else ["--quiet"]
-        command = [str(self.python), "-m", "pip", *arguments[:1], *quiet, *arguments[1:]]
+        options = [] if sys.stdout.isatty() else ["--quiet"]
+        if arguments[0] == "install":
+            # Of torch's six thousand files few are imported; those, Python compiles then.
+            options.append("--no-compile")
+        command = [str(self.python), "-m", "pip", *arguments[:1], *options, *arguments[1:]]
         _check_call(command)
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PYTEST = ["python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+# A sanitizer reserves more memory than a mutant may have.
+_PYTEST += ["-k", "not sanitizer"]
 _BUILD = ["python", "-m", "pytorch_bridge", "build"]
 _GO_TEST_NAME = re.compile(r"^func ((?:Test|Fuzz|Example)\w*)[(]", re.M)
 
