@@ -25,6 +25,10 @@ type Weight struct {
 	Aliases  []string // further names that Python has for it
 	Constant bool     // it is a constant of the graph, which Python has no name for
 	Zero     bool     // it begins as zeros, and is in no file: what an optimiser keeps
+
+	// RequiresGrad says that it does in Python: libtorch chooses the kernel of linear by that, also where
+	// no gradient is recorded, so that the last bits depend on it.
+	RequiresGrad bool
 }
 
 // hidden reports whether the weight is a matter of the package alone.
@@ -115,6 +119,9 @@ func (w *Weights) parse(op, path string, data []byte) error {
 		}
 		delete(tensors, spec.Name)
 		w.tensors[i] = spec.moved(spec.laidOut(t))
+		if spec.RequiresGrad {
+			w.tensors[i].RequiresGrad_()
+		}
 	}
 	if left := slices.Sorted(maps.Keys(tensors)); len(left) > 0 {
 		return args.ValueError(op, "%s has a tensor %q, which the package does not know", path, left[0])

@@ -74,6 +74,17 @@ class Normed(nn.Module):
         return self.same(self.twin(self.out(self.norm(self.lin(x)).relu())))
 
 
+class Transposed(nn.Module):
+    """Its linear has another kernel, and other last bits, where its weights require no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(128, 128)
+
+    def forward(self, x):
+        return self.lin(x.transpose(0, 1))
+
+
 class Counter(nn.Module):
     def __init__(self):
         super().__init__()
@@ -238,6 +249,20 @@ def zoo():
     return {name: model_zoo.make(name)[1] for name in ZOO}
 
 
+TRANSPOSED_EXAMPLE = [torch.randn(5, 3, 128, generator=torch.Generator().manual_seed(6))]
+
+
+def transposed():
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        module = Transposed().eval()
+    (x,) = TRANSPOSED_EXAMPLE
+    with one_thread(), torch.no_grad():
+        other = copy.deepcopy(module).requires_grad_(False)
+        assert not torch.equal(module(x), other(x)), "this torch has one kernel: nothing is tested"
+    return exported(module, x, **batch())
+
+
 @pytest.fixture(scope="session")
 def module(library, models, zoo, tmp_path_factory) -> Path:
     """The Go module with all packages."""
@@ -257,6 +282,7 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     )
     export_go(program, root / "heads")
     export_go(exported(Counter(), torch.ones(2)), root / "counter")
+    export_go(transposed(), root / "transposed", example=TRANSPOSED_EXAMPLE)
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
     guarded(root)
     export_go(plain_function(), root / "plain")
@@ -377,6 +403,7 @@ PACKAGES = [
         "heads",
         "counter",
         "accumulate",
+        "transposed",
         "plain",
         "kinds",
         "names",

@@ -33,6 +33,7 @@ class Weight:
     named: bool = True  # in Python
     zero: bool = False  # it begins as zeros
     device: str | None = None  # where the package needs it; None: on the CPU
+    requires_grad: bool = False  # by which libtorch's linear chooses its kernel
     aliases: list[str] = field(default_factory=list)  # further names in Python
 
     @property
@@ -52,6 +53,8 @@ class Weight:
         if self.aliases:
             fields.append(f"Aliases: []string{{{', '.join(map(go_names.quoted, self.aliases))}}}")
         fields += ["Zero: true"] if self.zero else [] if self.named else ["Constant: true"]
+        if self.requires_grad:
+            fields.append("RequiresGrad: true")
         if self.device is not None:
             fields.append(f"Device: {go_device(self.device)}")
         return f"{{{', '.join(fields)}}}"
@@ -113,7 +116,9 @@ def collect(
             raise BridgeValueError(f"export_go: the weight {name!r} has a NUL byte in its name")
         used.add(name)
         device = device_of(constant.type)
-        found.append(Weight(name, t.detach(), in_python, device=device))
+        weight = Weight(name, t.detach(), in_python, device=device)
+        weight.requires_grad = t.requires_grad
+        found.append(weight)
     return found
 
 
