@@ -158,7 +158,7 @@ AREAS = {
             {
                 "cache": ["test_cache.py"],
                 "compile": ["test_cache.py"],
-                "content": ["test_cache.py"],
+                "content": ["test_inductor.py"],
                 "inductor": ["test_inductor.py"],
                 "tracing": ["test_inductor.py"],
                 "python": ["test_ops.py"],
