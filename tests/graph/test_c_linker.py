@@ -81,6 +81,7 @@ class Declares(VersionedDouble):
         ("struct { int n; } pair;", "pair"),
         ("int %(name)s0;", "V10"),
         ('char text[] = "int %(name)s;";', "text"),
+        ("#define LOCAL(name) int name\nLOCAL(other);", "other"),
     ],
 )
 def test_a1_declarations_that_are_refused(text, identifier):
@@ -99,6 +100,7 @@ def test_a1_declarations_that_are_refused(text, identifier):
         "enum mode { ON, OFF } %(name)s_mode;",
         "int %(name)s_n = (1, 2), %(name)s_m = 3;",
         "#define unused other\nint %(name)s_k;",
+        "#ifndef LOCAL\n#define LOCAL(name) int name\n#endif\nLOCAL(%(name)s_local);",
     ],
 )
 def test_a1_declarations_that_are_allowed(text):
