@@ -62,9 +62,9 @@ demo: build ## train a small network on handwritten digits, save it, load it, pr
 	@build/bin/digits train
 	@build/bin/digits predict
 
-# Three processes, also on two cores: much of a test is one thread that waits.
+# Two processes: much of a test is one thread that waits for a compiler or a program.
 test: build ## every test, Python and Go
-	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 3 --no-loadscope-reorder)
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --no-loadscope-reorder)
 
 test-torch: ## build for another torch and run the smoke tests: make test-torch TORCH_VERSION=2.11.0
 	$(if $(TORCH_VERSION),,$(error say which: make test-torch TORCH_VERSION=2.11.0))
