@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -325,8 +326,10 @@ at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool non_bloc
 
 const at::Tensor &resize(const at::Tensor &t, c10::SymIntArrayRef size,
                          std::optional<at::MemoryFormat>) {
+  const c10::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(size);
+  if (t.sizes() == sizes) return t;  // with its strides
   auto *impl = t.unsafeGetTensorImpl();
-  impl->set_sizes_contiguous(C10_AS_INTARRAYREF_SLOW(size));
+  impl->set_sizes_contiguous(sizes);
   const size_t bytes =
       static_cast<size_t>(impl->numel() + impl->storage_offset()) * impl->dtype().itemsize();
   if (bytes > impl->storage().nbytes()) Hooks().resizePrivateUse1Bytes(impl->storage(), bytes);
@@ -348,6 +351,10 @@ void tensors_of(const c10::IValue &v, std::vector<at::Tensor> &all) {
 }
 
 void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  // A copy in a view's place would be read before anything is written into it.
+  for (const c10::Argument &r : op.schema().returns())
+    TORCH_CHECK(r.alias_info() == nullptr || r.alias_info()->isWrite(), op.schema().name(),
+                " is a view, which the stand-in lacks");
   count_work();
   Captured *const into = std::exchange(capturing, nullptr);
   const size_t inputs = op.schema().arguments().size(), outputs = op.schema().returns().size();
@@ -380,6 +387,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", record_stream);
   m.impl("as_strided", at::native::as_strided_tensorimpl);
   m.impl("view", at::native::view);
+  m.impl("_reshape_alias", at::native::_reshape_alias);
   m.impl("view_as_real", at::native::view_as_real);
   m.impl("view_as_complex", at::native::view_as_complex);
   m.impl("unfold", at::native::unfold);
