@@ -253,7 +253,8 @@ STEPS = 30
 def optim_inputs(complex: bool = True) -> Tensors:
     """Parameters of some sizes and dtypes, and their gradients."""
     params = {(7, 5): torch.float32, (40,): torch.float32, (3, 4): torch.float64}
-    params |= {(2, 3): torch.float32} | ({(4,): torch.complex64} if complex else {})
+    params |= {(2, 3): torch.float32, (33,): torch.float16, (34,): torch.bfloat16}
+    params |= {(4,): torch.complex64} if complex else {}
     given = {}
     for i, (shape, dtype) in enumerate(params.items()):
         draw = torch.complex64 if dtype.is_complex else torch.float32

@@ -220,7 +220,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 	switch {
 	case g.WeightDecay == 0:
 	case g.DecoupledWeightDecay:
-		gotorch.ForeachMulScalar_(l.params, 1-g.LR*g.WeightDecay)
+		scale(l.params, 1-g.LR*g.WeightDecay)
 	default:
 		l.grads = addTo(l.grads, &ours, l.params, g.WeightDecay)
 	}
@@ -230,7 +230,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 		}
 	}
 	gotorch.ForeachLerpScalar_(l.averages, l.grads, 1-g.Betas[0])
-	gotorch.ForeachMulScalar_(l.squares, g.Betas[1])
+	scale(l.squares, g.Betas[1])
 	gotorch.ForeachAddCMulScalar_(l.squares, l.grads, l.grads, gotorch.ForeachAddCMulScalarOptions{Value: 1 - g.Betas[1]})
 	squares := l.squares
 	if g.AMSGrad {
@@ -315,7 +315,8 @@ func (g *AdamGroup) parse(r *reader, options gotorch.Dict, states []gotorch.Dict
 		LR:     r.float(options, "lr"), Betas: r.pair(options, "betas"), Eps: r.float(options, "eps"),
 		WeightDecay: r.float(options, "weight_decay"), AMSGrad: r.bool(options, "amsgrad"),
 		Maximize: r.bool(options, "maximize"), Fused: r.bool(options, "fused"),
-		DecoupledWeightDecay: g.DecoupledWeightDecay, // which older files do not say
+		// AdamW stays what it is, and Adam becomes it, as in PyTorch. Older files do not say it.
+		DecoupledWeightDecay: g.DecoupledWeightDecay || r.bool(options, "decoupled_weight_decay"),
 		moments:              make([]moments, len(g.Params)),
 	}
 	for i, state := range states {
@@ -326,7 +327,7 @@ func (g *AdamGroup) parse(r *reader, options gotorch.Dict, states []gotorch.Dict
 		m.steps = r.count(state, "step")
 		m.average, m.square = r.like(state, "exp_avg", p), r.like(state, "exp_avg_sq", p)
 		loaded.complex = loaded.complex || p.DType().IsComplex()
-		if loaded.AMSGrad {
+		if loaded.AMSGrad || state.Get("max_exp_avg_sq") != nil {
 			m.greatest = r.like(state, "max_exp_avg_sq", p)
 		}
 	}

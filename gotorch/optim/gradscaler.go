@@ -19,7 +19,8 @@ type GradScalerOptions struct {
 
 // GradScaler keeps gradients in the range of float16, as torch.amp.GradScaler does: the loss is
 // multiplied by a scale, the gradients are divided by it, a step with gradients that are infinite or
-// NaN is left out and makes the scale smaller, and many steps without make it bigger.
+// NaN is left out and makes the scale smaller, and many steps without make it bigger. The numbers are
+// PyTorch's; with an optimiser's option Fused and a scale that is no power of two, the last bits differ.
 //
 //	scaler := optim.NewGradScaler()
 //	for batch := range loader.All() {
@@ -226,6 +227,11 @@ func (s *GradScaler) Update() {
 		}
 		scalerOps().update.Call(s.scale, s.growth, all, s.factor, s.backoff, s.interval)
 	})
+	for _, state := range s.steps {
+		for _, found := range state.found {
+			found.Close()
+		}
+	}
 	clear(s.steps)
 }
 
@@ -277,11 +283,16 @@ func (s *GradScaler) LoadStateDict(dict gotorch.Dict) error {
 	if r.err != nil {
 		return r.err
 	}
-	if !(scale > 0) || !(growth > 1) || !(backoff > 0 && backoff < 1) || interval < 1 {
+	// Many steps with infinity leave a scale of 0.
+	if !(scale >= 0 && scale <= math.MaxFloat32) || !(growth > 1) || !(backoff > 0 && backoff < 1) || interval < 1 || steps > math.MaxInt32 {
 		return args.ValueError(op, "the state dict has a value that is out of range: %v", dict)
 	}
 	s.factor, s.backoff, s.interval = growth, backoff, interval
-	s.scale, s.growth = gotorch.Tensor{}, gotorch.Tensor{}
+	if s.scale.Defined() {
+		s.scale.Fill_(scale)
+		s.growth.Fill_(steps)
+		return nil
+	}
 	s.loaded, s.loadedScale, s.loadedSteps = true, scale, steps
 	return nil
 }

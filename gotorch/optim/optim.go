@@ -96,6 +96,25 @@ func step(fn func()) {
 	})
 }
 
+// scale multiplies all of list by a number. On a CPU _foreach_mul_ rounds the number to float16 or bfloat16,
+// where the tensors are; mul_ with a tensor, which is what Python calls, does not.
+func scale(list []gotorch.Tensor, by float64) {
+	var short, others []gotorch.Tensor
+	for _, t := range list {
+		if d := t.DType(); (d == gotorch.Float16 || d == gotorch.BFloat16) && t.Device().Type() == gotorch.DeviceTypeCPU {
+			short = append(short, t)
+		} else {
+			others = append(others, t)
+		}
+	}
+	if len(short) > 0 {
+		gotorch.ForeachMulTensor_(short, gotorch.FromScalar(float32(by)))
+	}
+	if len(others) > 0 {
+		gotorch.ForeachMulScalar_(others, by)
+	}
+}
+
 // remember returns what fn makes, which is to outlive every scope that the caller is in.
 func remember(fn func() gotorch.Tensor) (t gotorch.Tensor) {
 	gotorch.Unscoped(func() { t = fn() })
@@ -217,6 +236,9 @@ func (r *reader) float(d gotorch.Dict, key string) float64 {
 
 // count takes a whole number that is not negative, as a float too, which is how Python has steps.
 func (r *reader) count(d gotorch.Dict, key string) int64 {
+	if n, ok := d.Get(key).(int64); ok && n >= 0 {
+		return n // which a float would round
+	}
 	n := r.float(d, key)
 	if !(n >= 0 && n < 1<<63 && n == math.Trunc(n)) {
 		r.keep(args.ValueError(r.op, "the state dict has %v as '%s', where a number of steps is required", n, key))

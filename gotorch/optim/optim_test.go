@@ -221,6 +221,82 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 	}
 }
 
+func TestWhatAdamLoadsFromAdamWIsAdamW(t *testing.T) {
+	p := []gotorch.Tensor{parameter(1)}
+	opt := optim.Adam(p)
+	if err := opt.LoadStateDict(optim.AdamW(p).StateDict()); err != nil || !opt.Groups[0].DecoupledWeightDecay {
+		t.Errorf("decoupled: %v, error %v", opt.Groups[0].DecoupledWeightDecay, err)
+	}
+	opt = optim.AdamW(p)
+	if err := opt.LoadStateDict(optim.Adam(p).StateDict()); err != nil || !opt.Groups[0].DecoupledWeightDecay {
+		t.Errorf("decoupled: %v, error %v", opt.Groups[0].DecoupledWeightDecay, err)
+	}
+}
+
+func TestAStepThatIsRefusedLeavesNoMomentum(t *testing.T) {
+	p := gotorch.FromSlice([]complex64{1, 2}).RequiresGrad_()
+	opt := optim.SGD([]gotorch.Tensor{p}, optim.SGDOptions{Momentum: 0.9, Fused: true})
+	p.SetGrad(gotorch.FromSlice([]complex64{1, 1}))
+	if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.NotImplementedError) {
+		t.Fatalf("got %v", err)
+	}
+	if state := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
+		t.Errorf("got %v", state)
+	}
+}
+
+func TestAGradScalerLeavesOutWhatIsNotFinite(t *testing.T) {
+	p := parameter(1)
+	opt := optim.SGD([]gotorch.Tensor{p}, optim.SGDOptions{LR: 1})
+	live := gotorch.MemoryStats().LiveHandles
+	scaler := optim.NewGradScaler(optim.GradScalerOptions{InitScale: 8, GrowthInterval: 2})
+	steps := func(grads ...float32) (scales []float64) {
+		for _, g := range grads {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				scale := gotorch.Item[float32](scaler.Scale(gotorch.FromScalar(float32(1))))
+				p.SetGrad(gotorch.FromSlice([]float32{g * scale}))
+				scaler.Step(opt)
+				scaler.Update()
+				p.SetGrad(gotorch.Tensor{})
+			})
+			scales = append(scales, scaler.GetScale())
+		}
+		return scales
+	}
+	inf := float32(math.Inf(1))
+	// As torch.amp.GradScaler("cpu", init_scale=8, growth_interval=2) has them.
+	if got := steps(1, inf, 0, 0, 0, inf, inf); fmt.Sprint(got) != "[8 4 4 8 8 4 2]" {
+		t.Errorf("the scales are %v", got)
+	}
+	if got := gotorch.Item[float32](p); got != 0 {
+		t.Errorf("the parameter is %v", got)
+	}
+	for range 160 { // until the scale is 0
+		steps(inf)
+	}
+	dict := scaler.StateDict()
+	if err := scaler.LoadStateDict(changed(changed(dict, "scale", 16.0), "_growth_tracker", int64(1))); err != nil || scaler.GetScale() != 16 {
+		t.Errorf("the scale is %v, error %v", scaler.GetScale(), err)
+	}
+	if got := steps(0); got[0] != 32 {
+		t.Errorf("the scale grows to %v", got)
+	}
+	if err := optim.NewGradScaler().LoadStateDict(dict); err != nil {
+		t.Error(err)
+	}
+	for key, value := range map[string]any{"scale": math.Inf(1), "growth_factor": 1.0, "backoff_factor": math.NaN(),
+		"growth_interval": int64(0), "_growth_tracker": int64(math.MaxInt32 + 1)} {
+		expectError(t, scaler.LoadStateDict(changed(dict, key, value)), "out of range")
+	}
+	dict = changed(dict, "growth_interval", int64(math.MaxInt64))
+	if err := scaler.LoadStateDict(dict); err != nil || scaler.StateDict().Get("growth_interval") != int64(math.MaxInt64) {
+		t.Errorf("got %v, error %v", scaler.StateDict(), err)
+	}
+	if left := gotorch.MemoryStats().LiveHandles - live; left != 2 { // the scale and its steps
+		t.Errorf("%d tensors are left", left)
+	}
+}
+
 func ExampleSGD() {
 	x := gotorch.FromSlice([]float64{4, -2}).RequiresGrad_()
 	opt := optim.SGD([]gotorch.Tensor{x}, optim.SGDOptions{LR: 0.25})

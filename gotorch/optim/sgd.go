@@ -162,7 +162,7 @@ func (g *SGDGroup) follow(grads []gotorch.Tensor, index []int) []gotorch.Tensor 
 		buffers[k] = g.buffers[i]
 	}
 	if len(old) > 0 {
-		gotorch.ForeachMulScalar_(old, g.Momentum)
+		scale(old, g.Momentum)
 		gotorch.ForeachAddList_(old, arrived, gotorch.ForeachAddListOptions{Alpha: 1 - g.Dampening})
 	}
 	return buffers
@@ -175,11 +175,12 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 	}
 	// The kernel wants all buffers to be fresh, or none.
 	var old, fresh []int
+	buffers := make([]gotorch.Tensor, len(index))
 	for k, i := range index {
-		if g.buffers[i].Defined() {
+		if buffers[k] = g.buffers[i]; buffers[k].Defined() {
 			old = append(old, k)
 		} else {
-			g.buffers[i] = remember(func() gotorch.Tensor { return gotorch.EmptyLike(grads[k]) })
+			buffers[k] = remember(func() gotorch.Tensor { return gotorch.EmptyLike(grads[k]) })
 			fresh = append(fresh, k)
 		}
 	}
@@ -189,12 +190,15 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 		}
 		var ps, gs, bs []gotorch.Tensor
 		for _, k := range places {
-			ps, gs, bs = append(ps, params[k]), append(gs, grads[k]), append(bs, g.buffers[index[k]])
+			ps, gs, bs = append(ps, params[k]), append(gs, grads[k]), append(bs, buffers[k])
 		}
 		gotorch.FusedSGD_(ps, gs, bs, g.WeightDecay, g.Momentum, g.LR, g.Dampening, g.Nesterov, g.Maximize, first)
 	}
 	run(old, false)
 	run(fresh, true)
+	for _, k := range fresh { // not before, since a kernel that refuses leaves in them what was in memory
+		g.buffers[index[k]] = buffers[k]
+	}
 }
 
 func (g *SGDGroup) params() []gotorch.Tensor { return g.Params }
