@@ -91,12 +91,15 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 			return true
 		}
 		if child, ok := v.Interface().(Modular); ok {
+			if isNil(child) {
+				return true
+			}
 			like.child = child
 			return yield(like)
 		}
-		if inside := v.Elem().Type(); inside == tensorType || inside == reflect.PointerTo(tensorType) {
+		if inside := v.Elem().Type(); v.Kind() == reflect.Interface && lost(inside) {
 			panic(typeError("nn.Init", "%s is a %v in an interface, where it is not found and would not learn: "+
-				"make the field a gotorch.Tensor, or a slice or map[string] of them; if it is no part of the module, tag it `nn:\"-\"`", like.name, inside))
+				"make the field a gotorch.Tensor, a module, or a slice or map[string] of them; if it is no part of the module, tag it `nn:\"-\"`", like.name, inside))
 		}
 	case reflect.Struct:
 		if child, ok := v.Addr().Interface().(Modular); ok {
@@ -116,6 +119,9 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, key := range keys {
+			if name := key.String(); name == "" || strings.Contains(name, ".") {
+				panic(typeError("nn.Init", "%s has the key %q: a name must not be empty nor contain a dot", like.field, name))
+			}
 			// A map's elements have no address, so what is yielded is a copy's. Only who changes it stores
 			// it: others may be reading the map.
 			element := reflect.New(v.Type().Elem()).Elem()
@@ -130,6 +136,31 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 		}
 	}
 	return true
+}
+
+// isNil reports whether m is a nil pointer in an interface.
+func isNil(m Modular) bool {
+	v := reflect.ValueOf(m)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// lost reports whether what is of type t, in an interface, is or holds tensors or modules that are not
+// found there.
+func lost(t reflect.Type) bool {
+	for k := t.Kind(); k == reflect.Pointer || k == reflect.Slice || k == reflect.Array || k == reflect.Map; k = t.Kind() {
+		t = t.Elem()
+	}
+	if t == tensorType || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
+		return true
+	}
+	if t.Kind() == reflect.Struct {
+		for i := range t.NumField() {
+			if f := t.Field(i); f.Anonymous && f.Type == tensorType {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 var fieldsByType sync.Map

@@ -58,14 +58,18 @@ func (m *LinearModule) ExtraRepr() string {
 
 // resetWeightAndBias draws both as PyTorch's linear and convolution layers do.
 func resetWeightAndBias(weight, bias gotorch.Tensor) {
-	if weight.Numel() == 0 {
-		return
-	}
 	// Which comes to the bounds ±1/√fan_in. The detour is PyTorch's, and so is the last bit.
 	nninit.KaimingUniform_(weight, nninit.KaimingOptions{A: math.Sqrt(5)})
-	if bias.T != nil {
-		fanIn, _ := nninit.Fans(weight)
+	if bias.T == nil {
+		return
+	}
+	switch fanIn, _ := nninit.Fans(weight); {
+	case fanIn > 0:
 		bound := 1 / math.Sqrt(float64(fanIn))
 		nninit.Uniform_(bias, nninit.UniformOptions{From: -bound, To: bound})
+	case weight.Dim() == 2: // PyTorch draws here, and not for convolutions
+		nninit.Uniform_(bias, nninit.UniformOptions{To: 0})
+	default: // where PyTorch leaves what was in memory
+		nninit.Zeros_(bias)
 	}
 }

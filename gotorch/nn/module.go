@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"reflect"
+	"slices"
 	"unsafe"
 	"weak"
 
@@ -74,8 +75,8 @@ func (m *Module) module() *Module { return m }
 //	Layers []nn.Layer     `nn:",inline"`    // "0", "1" rather than "layers.0", "layers.1"
 //	Cache  gotorch.Tensor `nn:"-"`          // nothing of the module's
 //
-// Init panics with a TypeError for a tag that it does not understand, for two fields of one name and
-// for a tensor or module where it would not be found: in a field that is not exported, or deep in a type
+// Init panics with a TypeError for a tag that it does not understand, for two tensors of one name, for a
+// module that is within itself and for a tensor or module where it would not be found: in a field that is not exported, or deep in a type
 // of another kind, as a struct that embeds a Tensor. A tag "-" says that this is meant.
 //
 // A tensor that is put into a field later must be a parameter already, as [Parameter] makes them, or
@@ -92,7 +93,26 @@ func Init[M Modular](m M) M {
 	}
 	mod.self = m
 	adopt(m)
+	checkNames(m)
 	return m
+}
+
+// checkNames panics with a TypeError if two tensors in m have the same name, or a module is within itself.
+func checkNames(m Modular) {
+	taken := map[string]gotorch.Tensor{}
+	walk(m, "", func(prefix string, m Modular) bool {
+		for e := range entries(m) {
+			if e.child != nil {
+				continue
+			}
+			name := join(prefix, e.name)
+			if other, ok := taken[name]; ok && *other.T != *e.tensor.T {
+				panic(typeError("nn.Init", "two tensors of %T have the name %q", m, name))
+			}
+			taken[name] = *e.tensor
+		}
+		return true
+	})
 }
 
 // bind makes sure that m knows what embeds it. Modules that were not given to Init are bound when
@@ -110,7 +130,7 @@ func bind(m Modular) *Module {
 func adopt(m Modular) {
 	names := map[string]bool{}
 	before := known{}
-	before.gather(m)
+	before.gather(m, map[*Module]bool{})
 	made := known{}
 	for e := range entries(m) {
 		if names[e.name] {
@@ -136,11 +156,15 @@ type known map[weak.Pointer[unsafe.Pointer]]bool
 func (k known) has(t gotorch.Tensor) bool { return k[weak.Make(t.T)] }
 
 // gather adds the parameters of m and of all modules within, which may share them.
-func (k known) gather(m Modular) {
+func (k known) gather(m Modular, seen map[*Module]bool) {
+	if seen[m.module()] {
+		return
+	}
+	seen[m.module()] = true
 	maps.Copy(k, m.module().made)
 	for e := range entries(m) {
 		if e.child != nil {
-			k.gather(e.child)
+			k.gather(e.child, seen)
 		}
 	}
 }
@@ -191,18 +215,32 @@ func join(prefix, name string) string {
 }
 
 // walk calls visit for m and every module within, parents first. Where a module is found twice it is
-// visited twice. It ends when visit returns false.
+// visited twice. It ends when visit returns false. It panics with a TypeError if a module is within itself.
 func walk(m Modular, prefix string, visit func(name string, m Modular) bool) bool {
-	bind(m)
+	return walkFrom(nil, m, prefix, visit)
+}
+
+// walkFrom is walk below the modules above.
+func walkFrom(above []*Module, m Modular, prefix string, visit func(name string, m Modular) bool) bool {
+	above = append(above, notWithin(above, m, prefix))
 	if !visit(prefix, m) {
 		return false
 	}
 	for e := range entries(m) {
-		if e.child != nil && !walk(e.child, join(prefix, e.name), visit) {
+		if e.child != nil && !walkFrom(above, e.child, join(prefix, e.name), visit) {
 			return false
 		}
 	}
 	return true
+}
+
+// notWithin is bind for a module that must not be one of those above it.
+func notWithin(above []*Module, m Modular, name string) *Module {
+	mod := bind(m)
+	if slices.Contains(above, mod) {
+		panic(typeError("nn.Module", "%q leads back to a %T that it is within: tag a field that is not a part `nn:\"-\"`", name, m))
+	}
+	return mod
 }
 
 // NamedModules yields the module itself, named "", and every module within, each once.
@@ -249,7 +287,7 @@ func (m *Module) checkParameters() {
 		}
 		if made == nil {
 			made = known{}
-			made.gather(m.outer())
+			made.gather(m.outer(), map[*Module]bool{})
 		}
 		if made.has(t) { // frozen
 			continue

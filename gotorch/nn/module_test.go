@@ -244,6 +244,21 @@ func TestInitRefusesWhatItCannotFind(t *testing.T) {
 			B []nn.Layer `nn:",inline"`
 		}{A: []nn.Layer{nn.ReLU()}, B: []nn.Layer{nn.ReLU()}})
 	})
+	expectPanic(t, gotorch.TypeError, `have the name "weight"`, func() {
+		nn.Init(&struct {
+			nn.Module
+			Weight gotorch.Tensor
+			FC     fc `nn:",inline"`
+		}{Weight: gotorch.Ones([]int64{1}), FC: nn.Linear(1, 1)})
+	})
+	for _, key := range []string{"", "a.weight"} { // "a" could be a module
+		expectPanic(t, gotorch.TypeError, "must not be empty nor contain a dot", func() {
+			nn.Init(&struct {
+				nn.Module
+				W map[string]gotorch.Tensor
+			}{W: map[string]gotorch.Tensor{key: gotorch.Ones([]int64{1})}})
+		})
+	}
 	expectPanic(t, gotorch.TypeError, "holds no tensor or module", func() {
 		nn.Init(&struct {
 			nn.Module
@@ -255,6 +270,50 @@ func TestInitRefusesWhatItCannotFind(t *testing.T) {
 	})
 	expectPanic(t, gotorch.TypeError, "not a pointer to it", func() { nn.Init(&struct{ *nn.Module }{}) })
 	expectPanic(t, gotorch.TypeError, "must be a pointer to a struct", func() { nn.Init((*tree)(nil)) })
+}
+
+// ring is a module that can be within itself.
+type ring struct {
+	nn.Module
+	W    gotorch.Tensor
+	Next *ring
+}
+
+func TestAModuleThatIsWithinItselfIsAnError(t *testing.T) {
+	leadsBack := func(fn func()) {
+		t.Helper()
+		expectPanic(t, gotorch.TypeError, "leads back to", fn)
+	}
+	a, b := &ring{W: gotorch.Ones([]int64{1})}, &ring{}
+	a.Next, b.Next = b, a
+	leadsBack(func() { nn.Init(a) })
+
+	c, d := nn.Init(&ring{W: gotorch.Ones([]int64{1})}), nn.Init(&ring{})
+	c.Next, d.Next = d, c
+	leadsBack(func() { c.Parameters() })
+	leadsBack(func() { c.StateDict() })
+	leadsBack(func() { c.Eval() })
+	leadsBack(func() { _ = c.String() })
+
+	s := nn.Sequential(nn.ReLU())
+	leadsBack(func() { s.Append(nn.Sequential(s)) })
+	if len(s.Layers) != 1 {
+		t.Error("the layer was appended all the same")
+	}
+}
+
+func TestNilModulesAreNone(t *testing.T) {
+	none := (*nn.LinearModule)(nil)
+	m := nn.Init(&struct {
+		nn.Module
+		One  nn.Layer
+		List []nn.Layer
+	}{One: none, List: []nn.Layer{nil, none, nn.Linear(1, 1)}})
+	expect(t, "names", m.StateDict().Names(), []string{"list.2.bias", "list.2.weight"})
+	for _, layer := range []nn.Layer{nil, none} {
+		expectPanic(t, gotorch.TypeError, "layer 1 is nil", func() { nn.Sequential(nn.ReLU(), layer) })
+		expectPanic(t, gotorch.TypeError, "layer 1 is nil", func() { nn.Sequential(nn.ReLU()).Append(layer) })
+	}
 }
 
 // scaled is a type that embeds a Tensor.
@@ -289,6 +348,24 @@ func TestInitRefusesTensorsThatWouldNotLearn(t *testing.T) {
 				nn.Module
 				Weights []struct{ A, B gotorch.Tensor }
 			}{})
+		},
+		"a list in an interface": func() {
+			nn.Init(&struct {
+				nn.Module
+				W any
+			}{W: []gotorch.Tensor{one}})
+		},
+		"a pointer to a type that embeds Tensor, in an interface": func() {
+			nn.Init(&struct {
+				nn.Module
+				W any
+			}{W: &scaled{Tensor: one}})
+		},
+		"a module's copy in an interface": func() {
+			nn.Init(&struct {
+				nn.Module
+				FC any
+			}{FC: struct{ nn.Module }{}})
 		},
 		"a map by numbers": func() {
 			nn.Init(&struct {
@@ -571,6 +648,34 @@ func TestLoadStateDictListsAllThatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, "weight", gotorch.ToSlice[float32](m.Parameters()[0]), make([]float32, 6))
+}
+
+func TestLoadStateDictChangesAllOrNothing(t *testing.T) {
+	m := nn.Linear(2, 1)
+	weight := gotorch.ToSlice[float32](m.Weight)
+	closed := gotorch.Zeros([]int64{1})
+	closed.Close()
+	for name, bias := range map[string]gotorch.Tensor{
+		"the zero Tensor": {}, "closed": closed, "sparse": gotorch.Zeros([]int64{1}).ToSparse(), "meta": gotorch.Zeros([]int64{1}).To(gotorch.Meta),
+	} {
+		err := m.LoadStateDict(nn.StateDict{"weight": gotorch.Zeros([]int64{1, 2}), "bias": bias})
+		if err == nil || !strings.Contains(err.Error(), `"bias"`) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		expect(t, name, gotorch.ToSlice[float32](m.Weight), weight)
+	}
+	empty := nn.Linear(2, 1, nn.LinearOptions{Device: gotorch.Meta})
+	if err := empty.LoadStateDict(m.StateDict()); err == nil || !strings.Contains(err.Error(), "move the model with To first") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestALayerWithoutInputsHasABiasOfZero(t *testing.T) {
+	for range 8 { // what is in memory that was used before
+		gotorch.Ones([]int64{3}).Close()
+	}
+	expect(t, "linear", gotorch.ToSlice[float32](nn.Linear(0, 3).Bias), make([]float32, 3))
+	expect(t, "conv", gotorch.ToSlice[float32](nn.Conv2d(0, 3, 2).Bias), make([]float32, 3))
 }
 
 func TestLoadStateDictConverts(t *testing.T) {

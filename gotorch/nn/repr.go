@@ -12,10 +12,10 @@ import (
 
 // String returns the tree of modules as PyTorch prints it. What a module has to say of itself is the
 // result of its method ExtraRepr, if it has one.
-func (m *Module) String() string { return repr(m.outer()) }
+func (m *Module) String() string { return repr(nil, m.outer()) }
 
-func repr(m Modular) string {
-	bind(m)
+func repr(above []*Module, m Modular) string {
+	above = append(above, notWithin(above, m, className(m)))
 	var extra, children []string
 	if m, ok := m.(interface{ ExtraRepr() string }); ok && m.ExtraRepr() != "" {
 		extra = strings.Split(m.ExtraRepr(), "\n")
@@ -26,7 +26,7 @@ func repr(m Modular) string {
 		if e.child == nil {
 			continue
 		}
-		text := repr(e.child)
+		text := repr(above, e.child)
 		// A list of modules is a module of its own in PyTorch, unless its elements are named as if
 		// they were fields.
 		name, in := strings.CutPrefix(e.name, e.field+".")

@@ -1,6 +1,10 @@
 package nn
 
-import "gotorch.dev/gotorch"
+import (
+	"strconv"
+
+	"gotorch.dev/gotorch"
+)
 
 // SequentialModule is what [Sequential] makes.
 type SequentialModule struct {
@@ -9,16 +13,26 @@ type SequentialModule struct {
 }
 
 // Sequential puts layers in a row: each gets what the one before made. They are named by their
-// places, "0.weight".
+// places, "0.weight". It panics with a TypeError if one is nil.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Sequential.html.
 func Sequential(layers ...Layer) *SequentialModule {
+	for i, layer := range layers {
+		checkLayer(layer, i)
+	}
 	return Init(&SequentialModule{Layers: layers})
 }
 
-// Append puts a layer behind the others.
+func checkLayer(layer Layer, i int) {
+	if layer == nil || isNil(layer) {
+		panic(typeError("nn.Sequential", "layer %d is nil, a %T", i, layer))
+	}
+}
+
+// Append puts a layer behind the others. It panics with a TypeError if the layer is nil, or m is within it.
 func (m *SequentialModule) Append(layer Layer) {
-	bind(layer)
+	checkLayer(layer, len(m.Layers))
+	walkFrom([]*Module{&m.Module}, layer, strconv.Itoa(len(m.Layers)), func(string, Modular) bool { return true })
 	m.Layers = append(m.Layers, layer)
 }
 

@@ -36,9 +36,19 @@ type LoadOptions struct {
 
 // LoadStateDict copies tensors into the model's parameters and buffers of the same names, converting
 // dtypes and devices. Where names or shapes do not fit it returns a *StateDictError that lists all that
-// is wrong, and changes nothing.
+// is wrong, and a *gotorch.Error for a tensor that cannot be copied: one that is closed, sparse where the
+// model's is not, or without memory (gotorch.Meta). Then it changes nothing.
 func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 	partial := args.Option(opts).Partial
+	m.outer()
+	loaded, err := gotorch.Try(func() error { return m.load(dict, partial) })
+	if err != nil {
+		return err
+	}
+	return loaded
+}
+
+func (m *Module) load(dict StateDict, partial bool) error {
 	problems := &StateDictError{Module: className(m.outer())}
 	own := map[string]bool{}
 	optional := map[string]bool{}
@@ -61,6 +71,9 @@ func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 			}
 			continue
 		}
+		if !from.Defined() {
+			return typeError("nn.LoadStateDict", "the state dict's %q is the zero Tensor, or was closed", name)
+		}
 		want, got := to.Shape(), from.Shape()
 		if len(want) == 0 && len(got) == 1 && got[0] == 1 {
 			from, got = from.Select(0, 0), want // as PyTorch 0.3 saved numbers
@@ -68,6 +81,9 @@ func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 		if !slices.Equal(want, got) {
 			problems.Mismatched = append(problems.Mismatched, Mismatch{name, want, got})
 			continue
+		}
+		if err := copyable(name, to, from); err != nil {
+			return err
 		}
 		copies = append(copies, copying{to, from})
 	}
@@ -81,13 +97,26 @@ func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 	if len(problems.Missing)+len(problems.Unexpected)+len(problems.Mismatched) > 0 {
 		return problems
 	}
-	return gotorch.Try0(func() {
-		gotorch.NoGrad(func() {
-			for _, c := range copies {
-				c.to.Copy_(c.from)
-			}
-		})
+	gotorch.NoGrad(func() {
+		for _, c := range copies {
+			c.to.Copy_(c.from)
+		}
 	})
+	return nil
+}
+
+// copyable returns an error where Copy_ would panic, when others are copied already, or do nothing.
+func copyable(name string, to, from gotorch.Tensor) error {
+	const op = "nn.LoadStateDict"
+	switch toMeta, fromMeta := to.Device() == gotorch.Meta, from.Device() == gotorch.Meta; {
+	case to.Layout() != from.Layout():
+		return args.ValueError(op, "%q is %v in the model and %v in the state dict", name, to.Layout(), from.Layout())
+	case toMeta && !fromMeta:
+		return args.ValueError(op, "%q of the model is on the device meta, where it has no memory: move the model with To first", name)
+	case fromMeta && !toMeta:
+		return args.ValueError(op, "%q of the state dict is on the device meta, and has no numbers", name)
+	}
+	return nil
 }
 
 // StateDictError says why a state dict does not fit a model.

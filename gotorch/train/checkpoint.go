@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 
 	"gotorch.dev/gotorch"
@@ -26,7 +27,7 @@ func SaveCheckpoint(path string, model nn.Modular, opt optim.Optimizer) error {
 }
 
 // LoadCheckpoint reads a file of [SaveCheckpoint], or of Python under the same keys. If it does not fit
-// it returns an error that says why, and changes nothing but possibly the model.
+// it returns an error that says why, and changes nothing.
 func LoadCheckpoint(path string, model nn.Modular, opt optim.Optimizer) error {
 	value, err := gotorch.Load(path)
 	if err != nil {
@@ -47,8 +48,16 @@ func LoadCheckpoint(path string, model nn.Modular, opt optim.Optimizer) error {
 		}
 		state[name] = t
 	}
-	if err := model.LoadStateDict(state); err != nil {
+	// The optimiser first: what it had costs no copy to keep, and is put back if the model does not fit.
+	before := opt.StateDict()
+	if err := opt.LoadStateDict(optState); err != nil {
 		return err
 	}
-	return opt.LoadStateDict(optState)
+	if err := model.LoadStateDict(state); err != nil {
+		if broken := opt.LoadStateDict(before); broken != nil {
+			return errors.Join(err, broken)
+		}
+		return err
+	}
+	return nil
 }

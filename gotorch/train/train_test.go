@@ -355,6 +355,14 @@ func TestATrainingGoesOnFromACheckpoint(t *testing.T) {
 	if err := train.LoadCheckpoint(path, nn.Linear(1, 1), opt); !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
 	}
+	*otherOpt.LRs()[0] = 7
+	wider := nn.Sequential(nn.Linear(2, 9), nn.ReLU(), nn.ReLU(), nn.Linear(9, 1))
+	if err := train.LoadCheckpoint(path, wider, otherOpt); !errors.As(err, &wrong) {
+		t.Errorf("got %v", err)
+	}
+	if *otherOpt.LRs()[0] != 7 {
+		t.Error("a checkpoint that did not fit the model changed the optimiser")
+	}
 	testhelp.Must(t, nn.Save(model, path))
 	if err := train.LoadCheckpoint(path, model, opt); err == nil || !strings.Contains(err.Error(), "model_state_dict") {
 		t.Errorf("got %v", err)

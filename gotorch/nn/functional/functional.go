@@ -84,14 +84,15 @@ type PadOptions struct {
 }
 
 // Pad makes a tensor larger at the ends of its last dimensions: pad has how many elements go before
-// and after the last one, then before and after the one before it, and so on.
+// and after the last one, then before and after the one before it, and so on. It panics with a
+// RuntimeError if a Value is given that the mode has no use for.
 func Pad(input gotorch.Tensor, pad []int64, opts ...PadOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	if opt.Mode == "" || opt.Mode == PadZeros {
 		opt.Mode = PadConstant
 	}
 	to := gotorch.PadOptions{Mode: string(opt.Mode)}
-	if opt.Mode == PadConstant {
+	if opt.Mode == PadConstant || opt.Value != 0 { // which the other modes refuse
 		to.Value = &opt.Value
 	}
 	return gotorch.Pad(input, pad, to)

@@ -27,6 +27,15 @@ func TestBadArgumentsPanicWithValueErrors(t *testing.T) {
 	}
 }
 
+func TestAValueThatTheModeHasNoUseForIsRefused(t *testing.T) {
+	x := gotorch.Ones([]int64{1, 4})
+	F.Pad(x, []int64{1, 1}, F.PadOptions{Mode: F.PadReflect})
+	err := gotorch.Try0(func() { F.Pad(x, []int64{1, 1}, F.PadOptions{Mode: F.PadReflect, Value: 3}) })
+	if !errors.Is(err, gotorch.RuntimeError) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestInPlaceOverwritesTheInput(t *testing.T) {
 	x := gotorch.FromSlice([]float32{-1, 2})
 	F.ReLU(x, F.ReLUOptions{InPlace: true})

@@ -344,7 +344,7 @@ type SparseOptions struct {
 }
 
 // Sparse_ fills t from a normal distribution, and then the part sparsity of each column with zeros. It
-// panics with a ValueError if t has not 2 dimensions.
+// panics with a ValueError if t has not 2 dimensions, or if sparsity is negative or no number.
 func Sparse_(t gotorch.Tensor, sparsity float64, opts ...SparseOptions) gotorch.Tensor {
 	const op = "nninit.Sparse_"
 	opt := args.Option(opts)
@@ -352,12 +352,15 @@ func Sparse_(t gotorch.Tensor, sparsity float64, opts ...SparseOptions) gotorch.
 	if t.Dim() != 2 {
 		panic(args.ValueError(op, "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
 	}
+	if !(sparsity >= 0) {
+		panic(args.ValueError(op, "sparsity must not be negative, but got %v", sparsity))
+	}
 	rows, columns := t.Size(0), t.Size(1)
-	zeros := int64(math.Ceil(sparsity * float64(rows)))
+	zeros := int64(math.Ceil(min(sparsity, 1) * float64(rows)))
 	return inPlace(t, func() {
 		t.Normal_(gotorch.Normal_Options{Std: &std, Generator: opt.Generator})
 		for column := range columns {
-			places := gotorch.Randperm(rows).Narrow(0, 0, min(zeros, rows))
+			places := gotorch.Randperm(rows).Narrow(0, 0, zeros)
 			t.Select(1, column).IndexFill_(0, places.To(t.Device()), 0)
 		}
 	})

@@ -3,6 +3,7 @@ package nninit_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -26,6 +27,21 @@ func TestImpossibleShapesPanicWithValueErrors(t *testing.T) {
 		if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), part) {
 			t.Errorf("got %v, want a ValueError with %q", err, part)
 		}
+	}
+}
+
+func TestSparseRefusesANegativePartAndTakesAllForMore(t *testing.T) {
+	x := gotorch.Ones([]int64{4, 2})
+	for _, part := range []float64{-0.5, math.NaN()} {
+		if err := gotorch.Try0(func() { nninit.Sparse_(x, part) }); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("%v: got %v", part, err)
+		}
+	}
+	if sum := gotorch.Item[float64](x.Sum()); sum != 8 {
+		t.Error("what was refused has changed the tensor")
+	}
+	if sum := gotorch.Item[float64](nninit.Sparse_(x, math.Inf(1)).Sum()); sum != 0 {
+		t.Errorf("the sum is %v", sum)
 	}
 }
 
