@@ -146,10 +146,13 @@ def _digest_files(paths: Sequence[str | Path]) -> dict[str, str]:
     return digests
 
 
-def _dependencies(makefile: Path) -> list[str]:
-    """The prerequisites in a dependency file that the compiler wrote for make."""
-    words = shlex.split(makefile.read_text().replace("\\\n", " "))
-    return [word for word in words if not word.endswith(":")]
+def dependencies(makefile: Path) -> list[str]:
+    """The prerequisites in a dependency file that the compiler wrote for make, where it escapes
+    spaces, # and $, and nothing else."""
+    text = os.fsdecode(makefile.read_bytes()).replace("\\\n", " ").partition(":")[2]
+    words = re.findall(r"(?:\\+[ \t]|\S)+", text)
+    unescaped = [re.sub(r"(\\+)([ \t])", lambda m: m[1][: len(m[1]) // 2] + m[2], w) for w in words]
+    return [w.replace("\\#", "#").replace("$$", "$") for w in unescaped]
 
 
 class Build:
@@ -261,7 +264,7 @@ class Build:
                 *["-c", str(unit.source), "-o", str(partial)],
             ]
         )
-        files = _digest_files(_dependencies(depends))
+        files = _digest_files(dependencies(depends))
         depends.unlink()
         partial.replace(unit.object)
         seconds = time.monotonic() - started

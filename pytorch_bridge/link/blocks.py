@@ -51,7 +51,9 @@ def nest(blocks: Sequence[Block]) -> str:
 
 def remark(text: str) -> str:
     """A comment for the reader only: what is compiled does not depend on it."""
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(text.split())).replace("*/", "* /")
+    text = "".join(c if c.isprintable() else " " for c in text)
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(text.split()))
+    text = text.replace("*/", "* /").replace("/*", "/ *")
     if len(text) > _WIDTH:
         text = text[: _WIDTH - 3] + "..."
     return f"/*: {text} */" if text else ""

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import toolchain
+from ..build import dependencies
 from ..errors import CompileError
 
 
@@ -92,6 +93,7 @@ class Cache:
     def library(self, source: str, identity: Sequence[str], build: Maker) -> Path:
         """The library for a source; `identity` is what makes the key. It is compiled unless that
         was done. CompileError where the compiler refuses; then nothing is kept but the source."""
+        _check_name(self.root)
         key = digest(*identity)
         place = self.root / key[:2]
         record = place / f"{key}.json"
@@ -136,8 +138,7 @@ class Cache:
         depends = part.with_suffix(".d")
         try:
             build.run(text, part, depends)
-            words = shlex.split(depends.read_text().replace("\\\n", " "))
-            headers = sorted({w for w in words if not w.endswith(":")} - {str(text)})
+            headers = sorted({*dependencies(depends)} - {str(text)})
             files = {path: digest_file(path) for path in headers}
             name = digest(key, json.dumps(files))[:40] + build.library_suffix
             os.chmod(part, 0o755)  # whatever the umask lets others do
@@ -163,6 +164,8 @@ def _read(record: Path) -> tuple[Path, str] | None:
     """The library that a record names and its digest, if it is whole and its headers are as they
     were."""
     try:
+        if _others_write(record):
+            return None
         entry = json.loads(record.read_bytes())
         library, made = record.with_name(entry["library"]), entry["digest"]
         same = all(digest_file(path) == d for path, d in entry["headers"].items())
@@ -179,6 +182,17 @@ def _others_write(path: Path) -> bool:
     trusted = (os.geteuid(), 0, os.stat(__file__).st_uid)
     group = stat.S_IWGRP if st.st_gid != os.getegid() else 0
     return st.st_uid not in trusted or bool(st.st_mode & (stat.S_IWOTH | group))
+
+
+def _check_name(folder: Path) -> None:
+    """CompileError where the compiled code cannot be told where its library is."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise CompileError(
+            f"the cache of compiled graphs is in {os.fsencode(folder)!r}, which is not UTF-8: set "
+            "GOTORCH_CACHE to a folder with another name."
+        ) from None
 
 
 def _check_owner(folder: Path) -> None:
@@ -209,7 +223,7 @@ def _write(path: Path, text: str) -> None:
     """Writes a file that is whole or not there."""
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.part-")
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

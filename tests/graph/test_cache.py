@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from doubles import Binary, Double, add, compiled, double, graph
 
+from pytorch_bridge.build import dependencies
 from pytorch_bridge.errors import CompileError
 from pytorch_bridge.link import c_linker, cache
 from pytorch_bridge.link.c_linker import CacheVersionWarning, CLinker
@@ -168,6 +169,34 @@ def test_a_changed_header_compiles_again(folder, tmp_path):
         assert len(libraries(folder)) == count
 
 
+def test_dependencies_in_folders_of_any_name(tmp_path):
+    odd = tmp_path / "o'b \"#1 $2\\ \\\\ é:"
+    odd.mkdir()
+    (odd / "a.h").write_text("")
+    (odd / "a.c").write_text('#include "a.h"\n')
+    made = tmp_path / "a.d"
+    subprocess.run(["cc", "-MM", "-MF", made, "-MT", "it", odd / "a.c"], check=True)
+    assert dependencies(made) == [str(odd / "a.c"), str(odd / "a.h")]
+
+
+def test_a_cache_in_a_folder_of_any_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOTORCH_CACHE", str(tmp_path / "o'brien \" #1"))
+    assert compiled(*sum_of_two())(1.0, 2.0) == 3.0
+    monkeypatch.setenv("GOTORCH_CACHE", os.fsdecode(bytes(tmp_path) + b"/caf\xe9"))
+    with pytest.raises(CompileError, match=r"caf\\xe9', which is not UTF-8.*GOTORCH_CACHE"):
+        compiled(*sum_of_two())
+
+
+def test_names_in_comments_that_the_locale_has_not(folder):
+    code = LINK.replace('double("x")', 'double("\\u65e5\\ud800")')
+    done = python(
+        code, GOTORCH_CACHE=str(folder), LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
+    out, err = done.communicate()
+    assert done.returncode == 0, err
+    assert out.split()[1] == "1"
+
+
 def test_arguments_compiler_and_constants_in_the_code_are_in_the_key(folder):
     linker = CLinker(graph(*sum_of_two()))
 
@@ -200,6 +229,7 @@ def test_a_broken_or_incomplete_entry_is_made_again(folder):
         lambda: library.write_bytes(bytes([b ^ 0x55 for b in library.read_bytes()])),
         lambda: library.write_bytes(flipped(library)),
         lambda: library.chmod(0o777),
+        lambda: record.chmod(0o666),
     ]:
         damage()
         for other_process in (False, True):
