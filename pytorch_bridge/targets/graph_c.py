@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
@@ -27,30 +27,52 @@ from .c import GENERATED_C
 _KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long register restrict return short signed sizeof static struct switch typedef "
-    "union unsigned void volatile while bool true false"
+    "union unsigned void volatile while bool true false "
+    # of C++, where an op is written in it
+    "alignas alignof and asm catch class compl constexpr decltype delete explicit export friend "
+    "mutable namespace new noexcept not nullptr operator or private protected public requires "
+    "template this throw try typeid typename using virtual xor "
+    # and what the body names: an array, a counter, functions of C, macros of some compilers
+    "constants i malloc free memcpy memset memcmp strlen abort isnan isinf isfinite signbit abs "
+    "errno linux unix"
 )
-_TAKEN = {*_KEYWORDS.split(), "constants"}
+# Functions of <math.h>, which ops call, and their forms for float and long double.
+_MATH = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 "
+    "fabs floor fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 lrint modf nearbyint "
+    "pow rint round sin sinh sqrt tan tanh tgamma trunc"
+)
+_TAKEN = {*_KEYWORDS.split(), *(f"{f}{end}" for f in _MATH.split() for end in ("", "f", "l"))}
 
 # What c_literal writes where a value is more than a number.
 _COMPOUND = re.compile(r"(&?)\((?:const )?([\w ]+?)(\[\])?\)(\{.*\})(?:, (\d+))?$", re.S)
 
 
 def parameter_names(
-    variables: Sequence[Variable], letter: str, taken: Sequence[str] = ()
+    variables: Sequence[Variable], letter: str, face: str, taken: Iterable[str] = ()
 ) -> list[str]:
-    """A C name for each variable: its own as far as C allows, else a letter and a number."""
+    """A C name for each variable: its own as far as C allows, else a letter and a number. `face` is
+    the method of types that declares the parameters, some of which are several: x and x_len."""
     names: list[str] = []
+    used = set(taken)
     for i, v in enumerate(variables):
         name = re.sub(r"\W", "_", v.name or "", flags=re.A)
         if not name or name[0].isdigit():
             name = f"{letter}{i}"
         # What begins with a capital may be the name of a function; V1 and pb_... are the linker's.
-        if name in _TAKEN or name[0].isupper() or name.startswith("pb_"):
+        if name in _TAKEN or re.match(r"[A-Z]|pb_|cgotorch_|__", name) or name.endswith("_t"):
             name = f"{letter}_{name}"
-        while name in names or name in taken:
+        while not used.isdisjoint(declared := _declared(v.type, face, name)):
             name += "_"
+        used |= declared
         names.append(name)
     return names
+
+
+def _declared(type_: Type, face: str, name: str) -> set[str]:
+    """What the parameters for a value are called. A type that has none is refused later."""
+    made = getattr(type_, face, None)
+    return {name, *(p.split()[-1].lstrip("*") for p in made(name))} if made else {name}
 
 
 def _without_python(code: str) -> str:
@@ -64,7 +86,7 @@ def quoted(text: str) -> str:
         '"'
         + "".join(
             chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
-            for b in text.encode()
+            for b in text.encode(errors="replace")
         )
         + '"'
     )
@@ -164,10 +186,15 @@ class CFunction(CLinker):
         if not re.fullmatch(r"[A-Za-z]\w*", name):
             raise BridgeValueError(f"{name!r} is no name for a C function")
         self.name = name
-        self.input_names = parameter_names(self.inputs, "in")
+        self.input_names = parameter_names(self.inputs, "in", "c_parameters")
         inputs = set(self.inputs)
         made = [Variable(v.type) if v in inputs else v for v in self.outputs]
-        self.output_names = parameter_names(made, "out", self.input_names)
+        taken = {
+            n
+            for v, name in zip(self.inputs, self.input_names, strict=True)
+            for n in _declared(v.type, "c_parameters", name)
+        }
+        self.output_names = parameter_names(made, "out", "c_results", taken)
         repeated = [v for v, times in Counter(self.outputs).items() if times > 1]
         for v in repeated:
             if not isinstance(v.type, (TensorArg, Plain)):

@@ -169,6 +169,8 @@ def names():
         "runtime",
         "a\nb",
         "nil",
+        "os",
+        "sync",
     ]
     xs = [tensor(2, name=n) for n in given]
     total = xs[0]
@@ -597,6 +599,9 @@ def test_training_says_what_it_cannot_do(tmp_path):
         ({"package": "Mnist"}, "no name for a Go package"),
         ({"package": "func"}, "no name for a Go package"),
         ({"package": "main"}, "no name for a Go package"),
+        ({"package": "init"}, "no name for a Go package"),
+        ({"package": "net_test"}, "no name for a Go package"),
+        ({"name": "TestGolden"}, "name of a function and of the package's test"),
         ({"name": "forward"}, "no name for a Go function"),
         ({"name": "Größe"}, "no name for a Go function"),
         ({"module": "two words"}, "no path for a Go module"),
@@ -607,6 +612,38 @@ def test_options_that_will_not_do(tmp_path, options, text):
     with pytest.raises(BridgeValueError, match=text):
         export_go(plain_function(), tmp_path / "p", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["main", "documentation"])
+def test_a_folder_that_go_would_not_compile_needs_a_package(tmp_path, name):
+    with pytest.raises(BridgeValueError, match="no Go package can be named after the folder"):
+        export_go(plain_function(), tmp_path / name)
+
+
+def test_structs_of_results_have_a_name_each():
+    class Nested(nn.Module):
+        def forward(self, x):
+            return {"a": {"b": {"c": x + 1}}, "aB": {"d": x + 2}}
+
+    found = _package(source(exported(Nested(), torch.ones(2)), None), "p", "Forward").functions[0]
+    declared = re.findall(r"^type (\w+)", "\n".join(found.results.structs), re.M)
+    assert declared == ["Output", "OutputA", "OutputAB", "OutputAB_"]
+
+
+def test_headers_of_names_that_differ_in_case_go_together(tmp_path):
+    model = exported(nn.Linear(3, 2), torch.randn(2, 3))
+    export_go(model, tmp_path / "p", name="TRAINSTEP", training=True, golden=False)
+    guards = [re.findall("#ifndef (.*)", p.read_text())[0] for p in tmp_path.glob("p/*step_gen.h")]
+    assert len(set(guards)) == 2
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "a\0b", "\ud800"])
+def test_a_name_that_no_file_of_weights_can_have(tmp_path, name):
+    module = nn.Module()
+    module.register_buffer(name, torch.ones(2))
+    module.forward = lambda x: x + module._buffers[name]
+    with pytest.raises(BridgeValueError, match="in a safetensors file can have the name"):
+        export_go(exported(module, torch.ones(2)), tmp_path / "p")
 
 
 def test_every_weight_can_be_set():

@@ -162,6 +162,18 @@ def test_names_that_c_or_the_library_has():
         CFunction(graph([x], [x]), "no name")
 
 
+def test_names_that_meet_those_of_the_body(load):
+    lists = [schema_type("Tensor[]")(n) for n in ("i", "x")]
+    names = ["int64_t", "malloc", "memcpy", "cgotorch_error_at", "x_len", "i_len", "class", "out0"]
+    xs = [tensor(2, name=n) for n in names]
+    total = ops.add(ops.cat(lists[0]), ops.cat(lists[1]))
+    for x in xs:
+        total = ops.add(total, x)
+    f = CFunction(graph([*lists, *xs], [total, *lists]), "Names")
+    assert "Tensor x_len_, " in f.prototype()
+    load(f)
+
+
 def test_what_c_cannot_have_is_refused():
     x = tensor(2, name="x")
 

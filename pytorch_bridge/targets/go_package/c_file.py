@@ -165,7 +165,7 @@ class PackageFunction(CFunction):
 
     def header(self) -> str:
         """The text of the header."""
-        guard = f"{self.name}_H".upper()
+        guard = f"{self.name}_H"
         constants = ""
         if self.constants:
             constants = "\n * constants are the package's weights, in the order of the Go file."

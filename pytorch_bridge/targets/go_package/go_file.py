@@ -23,6 +23,9 @@ OWN = (
 """What a package defines beside its functions."""
 
 
+GOLDEN = "TestGolden"
+
+
 def described(t: Any) -> str:
     """A type for a reader of Go: "float32 [?, 784]"."""
     if not isinstance(t, TensorType):
@@ -110,7 +113,9 @@ class Package:
 
     def check(self) -> None:
         """BridgeValueError where two things would have one name."""
-        seen = dict.fromkeys(OWN, "the package itself") if self.loaded else {}
+        seen = dict.fromkeys(OWN if self.loaded else (), "the package itself")
+        if not self.loaded:  # else the functions are methods
+            seen[GOLDEN] = "the package's test"
         for f in self.functions:
             for name, what in (
                 (f.name, "a function"),
@@ -470,7 +475,7 @@ def test_file(package: Package, written: Sequence[str | int]) -> str:
         x = f"net.Weights()[{go_names.quoted(w)}]" if isinstance(w, str) else reads[w]
         lines.append(f'golden.Check("after.{i}", {x})')
     body = (
-        f"// What Go computes is what Python computed.\nfunc TestGolden(t *testing.T) {{\n"
+        f"// What Go computes is what Python computed.\nfunc {GOLDEN}(t *testing.T) {{\n"
         f"{_indented(lines)}\n}}"
     )
     if package.trained:

@@ -12,12 +12,14 @@ from ...schema.names import GO_KEYWORDS, Names
 
 # What generated code calls things, and what Go predeclares.
 _WORDS = """
-    C Net _ append block cap close comparable complex complex64 complex128 clear constants copy
-    delete err error false float32 golden gotorch graph imag init int int8 int16 int32 iota make max
-    min net op panic print println real recover result rune t true uint uint8 uint16 uint32 uint64
-    uintptr weights
+    C Net _ append base64 block cap close comparable complex complex64 complex128 clear constants
+    copy delete err error false filepath float32 golden gotorch graph graphtest imag init int int8
+    int16 int32 iota make max min net op os panic print println real recover result rune sync t
+    testing true uint uint8 uint16 uint32 uint64 uintptr weights
 """
 _TAKEN = GO_KEYWORDS | frozenset(_WORDS.split())
+# A program cannot import these, or Go does not compile them.
+_NO_PACKAGE = ("main", "init", "documentation")
 
 
 @functools.cache
@@ -83,16 +85,17 @@ def package(name: str | None, folder: Path) -> str:
     """The name of a package: the one that is given, or one from its folder."""
     if name is None:
         name = re.sub(r"\W|_", "", folder.name, flags=re.A).lower()
-        if not re.match(r"[a-z]", name) or name in GO_KEYWORDS:
+        if not re.match(r"[a-z]", name) or name in GO_KEYWORDS or name in _NO_PACKAGE:
             raise BridgeValueError(
                 f"export_go: no Go package can be named after the folder {folder.name!r}; give "
                 "package="
             )
         return name
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in GO_KEYWORDS or name == "main":
+    fits = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not name.endswith("_test")
+    if not fits or name in GO_KEYWORDS or name in _NO_PACKAGE:
         raise BridgeValueError(
             f"export_go: package={name!r} is no name for a Go package: take lower-case letters and "
-            "digits"
+            f"digits, and neither {', '.join(_NO_PACKAGE)} nor what ends in _test"
         )
     return name
 
@@ -115,6 +118,8 @@ def quoted(text: str) -> str:
 def _quoted(c: str) -> str:
     if c in '"\\':
         return "\\" + c
+    if "\ud800" <= c <= "\udfff":  # half a character, which Go refuses
+        c = "\ufffd"
     return c if " " <= c <= "~" else f"\\U{ord(c):08x}"
 
 

@@ -87,6 +87,7 @@ def results(
             [types[i] for i in order], [], list(made.names), [values[i] for i in order], leaves
         )
     structs: list[str] = []
+    declared: list[str] = []  # their names
 
     def struct(node: Tree, type_name: str, at: str) -> tuple[str, str]:
         """The type and the value of a node; `at` is where the caller finds it."""
@@ -104,6 +105,9 @@ def results(
                     parts.append(values[c.leaf])
                 kind = "[]" + kinds.pop()
                 return kind, f"{kind}{{{', '.join(parts)}}}"
+        while type_name in declared:
+            type_name += "_"
+        declared.append(type_name)
         number = len(structs)
         structs.append("")
         lines, parts = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -112,8 +113,6 @@ def collect(
             while f"constant{free}" in used or f"constant{free}" in named:
                 free += 1
             name = f"constant{free}"
-        if "\0" in name:
-            raise BridgeValueError(f"export_go: the weight {name!r} has a NUL byte in its name")
         used.add(name)
         device = device_of(constant.type)
         weight = Weight(name, t.detach(), in_python, device=device)
@@ -147,6 +146,12 @@ def contents(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = 
     """A safetensors file. Tensors that share memory are written once each."""
     from safetensors.torch import save
 
+    for name in tensors:
+        if name == "__metadata__" or re.search("[\0\ud800-\udfff]", name):
+            raise BridgeValueError(
+                f"export_go: no tensor in a safetensors file can have the name {name!r}; give the "
+                "weight another"
+            )
     plain = {
         n: t.detach().resolve_conj().resolve_neg().contiguous().cpu() for n, t in tensors.items()
     }
