@@ -160,7 +160,8 @@ def _tensor_binary(native: str, reflected: bool) -> Any:
         a, b = (other, self) if swap else (self, other)
         if reflected and native == "sub" and not isinstance(other, Variable):
             return ops.rsub(self, other)
-        if reflected and native == "div" and isinstance(other, (bool, int, float, complex)):
+        numbers = (bool, int, float, complex, ValueVariable)
+        if reflected and native == "div" and isinstance(other, numbers):
             return ops.mul(ops.reciprocal(self), other)
         return getattr(ops, native)(a, b)
 

@@ -65,7 +65,7 @@ _S = {
                            "floor_divide_.Tensor"),
     "remainder": _Entry(2, "remainder.Tensor", operator.mod, "same", "pb_remainder({0}, {1})",
                         "pb_remainder_int({0}, {1})", "remainder_.Tensor"),
-    "pow": _Entry(2, "pow.Tensor_Tensor", _power, "same", "pow{f}({0}, {1})",
+    "pow": _Entry(2, "pow.Tensor_Tensor", _power, "same", "pb_pow({0}, {1})",
                   "pb_pow_int", "pow_.Tensor"),
     "maximum": _Entry(2, "maximum", max, "same", "pb_maximum({0}, {1})",
                       "{0} > {1} ? {0} : {1}", None, "amax"),
@@ -205,6 +205,8 @@ static inline int pb_bitwise_left_shift_int(int64_t a, int64_t n, int64_t *r) {
 static inline int64_t pb_shift_right(int64_t a, int64_t n) { return a >> (n < 64 ? n : 63); }
 /* Whether a double is an int64_t, but for what is behind its point. */
 static inline int pb_is_int(double a) { return a >= -0x1p63 && a < 0x1p63; }
+/* Compilers make pow(a, -1) of what they know to be 1 / a, which rounds otherwise. */
+static double (*volatile pb_pow)(double, double) = pow;
 static inline double pb_maximum(double a, double b) { return b > a ? b : a; }
 static inline double pb_minimum(double a, double b) { return b < a ? b : a; }
 static inline double pb_sigmoid(double x) {
@@ -324,6 +326,10 @@ class ScalarOp(Op):
                 raise BridgeTypeError(
                     f"{self}: input {i} must be a number, got {v} of type {v.type}"
                 )
+            if kind == "float" and self.entry.floating == "":
+                raise BridgeTypeError(
+                    f"{self}: input {i} must be an integer or a bool, got {v} of type {v.type}"
+                )
             kinds.append(kind)
         kind = self.entry.result
         if kind == "same":
@@ -398,7 +404,8 @@ class ScalarOp(Op):
         if not all(isinstance(v.type, Number) for v in node.inputs):
             raise MissingMethodError(f"{self} has C code on its own for numbers only")
         kinds = [getattr(v.type, "kind", "") for v in node.inputs]
-        floating = "float" in kinds or self.entry.result == "float"
+        chosen = kinds[1:] if self.name == "where" else kinds
+        floating = "float" in chosen or self.entry.result == "float"
         c_type = "double" if floating else "int64_t"
         arguments = [
             f"({c_type}){n}" if not (self.name == "where" and i == 0) else n
@@ -458,7 +465,7 @@ class ScalarOp(Op):
         return False
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (3,)
+        return (4,)
 
 
 class NumberOf(Op):
@@ -480,7 +487,10 @@ class NumberOf(Op):
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
     ) -> None:
-        output_storage[0][0] = {"int": int, "float": float, "bool": bool}[self.kind](inputs[0])
+        found = {"int": int, "float": float, "bool": bool}[self.kind](inputs[0])
+        if self.kind == "int" and not -(1 << 63) <= found < 1 << 63:
+            raise OverflowError(_MORE)
+        output_storage[0][0] = found
 
     def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         import torch
@@ -499,18 +509,24 @@ class NumberOf(Op):
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
         (x,), (z,) = inputs, outputs
-        floating = f"{x}.kind == ScalarFloat || {x}.kind == ScalarComplex"
-        if self.kind != "int":
-            c = {"float": "double", "bool": "bool"}[self.kind]
-            return f"{z} = {floating} ? ({c}){x}.v.f : ({c}){x}.v.i;"
+        floating = f"{x}.kind == ScalarFloat"
+        if self.kind == "bool":
+            parts = f"{x}.v.c[0] != 0 || {x}.v.c[1] != 0"
+            whole = f"{floating} ? {x}.v.f != 0 : {x}.v.i != 0"
+            return f"{z} = {x}.kind == ScalarComplex ? {parts} : {whole};"
 
         def refuse(condition: str, kind: str, why: str) -> str:
             error = f'cgotorch_make_error("{kind}", "{why}")'
             return f"if ({condition}) {{\npb_error = {error};\n{sub['fail']}\n}}\n"
 
+        why = f"a complex number is no {self.kind}"
+        unordered = refuse(f"{x}.kind == ScalarComplex", "TypeError", why)
+        if self.kind == "float":
+            whole = f"{x}.kind == ScalarUInt ? (double)(uint64_t){x}.v.i : (double){x}.v.i"
+            return f"{unordered}{z} = {floating} ? {x}.v.f : {whole};"
         large = refuse(f"{x}.kind == ScalarUInt && {x}.v.i < 0", "OverflowError", _MORE)
         inside = _to_int(f"{x}.v.f", z, refuse)
-        return f"{large}if ({floating}) {{\n{inside}\n}} else {{\n{z} = {x}.v.i;\n}}"
+        return f"{unordered}{large}if ({floating}) {{\n{inside}\n}} else {{\n{z} = {x}.v.i;\n}}"
 
     def c_support_code(self) -> Sequence[str]:
         return [SUPPORT]
@@ -522,7 +538,7 @@ class NumberOf(Op):
         return False
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (2,)
+        return (3,)
 
 
 _ops = {name: ScalarOp(name) for name in _S}

@@ -102,12 +102,41 @@ def _infer(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -
         return tuple(_plain(t) for t in function.results), ()
     if function.returns_written:
         return _written(function, template, inputs)
+    if any(getattr(t, "kind", "") == "scalar" for t in inputs):
+        return _of_every_kind(function, template, inputs)
     if function.pointwise or function.name in _POINTWISE:
         fast = _pointwise(function, template, inputs)
         if fast is not None:
             return fast, ()
     runs = _Runs(function, template, inputs)
     return runs.types()
+
+
+def _of_every_kind(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> Result:
+    """The types where an input is a Scalar: a bool, an integer, a float or complex, which may give
+    results of other dtypes. What is refused by all that can be one is refused."""
+    found: list[Result] = []
+    refusals: list[BridgeTypeError] = []
+    for kind in (*map(schema_type, ("int", "bool", "float")), _Complex("Scalar")):
+        known = tuple(kind if getattr(t, "kind", "") == "scalar" else t for t in inputs)
+        try:
+            found.append(_infer(function, template, known))
+        except BridgeTypeError as e:
+            refusals.append(e)
+    if not found:
+        raise refusals[0]
+    types, lists = _Runs._common(found)
+    dtypes = [{getattr(types[i], "dtype", None) for types, _ in found} for i in range(len(types))]
+    return tuple(
+        t.clone(dtype=None) if isinstance(t, TensorType) and len(of) > 1 else t
+        for t, of in zip(types, dtypes, strict=True)
+    ), lists
+
+
+class _Complex(ScalarArg):
+    """A Scalar that is complex."""
+
+    kind = "complex"
 
 
 def _plain(t: SchemaType) -> Type:
@@ -982,8 +1011,10 @@ def _example(t: Type, hint: int) -> Any:
         return 1.0
     if kind == "bool":
         return hint % 2 == 0
-    if kind in ("int", "scalar"):
+    if kind == "int":
         return hint
+    if kind == "complex":
+        return complex(hint, 1)
     raise _NoKernel(f"no example of {t}")
 
 

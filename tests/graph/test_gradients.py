@@ -332,13 +332,14 @@ def test_a_float_input_stays_open_in_the_gradient(build, eager):
 
 
 def test_numbers_that_choose_what_is_called_have_to_be_known():
-    x, r, s = vector("x"), schema_type("float")("r"), schema_type("Scalar")("s")
-    for cost, text in (
-        (ops.layer_norm(matrix(), [4], eps=r), "depends on the number that input 1 is"),
-        (x * s, "argument s of type Scalar is a variable"),
+    x, r, s = matrix(), schema_type("float")("r"), schema_type("Scalar")("s")
+    z = TensorType("complex64", (None,))("z")
+    for cost, wrt, text in (
+        (ops.layer_norm(x, [4], eps=r), x, "depends on the number that input 1 is"),
+        (ops.abs(z * s), z, "argument s of type Scalar is a variable"),
     ):
         with pytest.raises(MissingMethodError, match=text):
-            grad(cost.sum(), cost.owner.inputs[0])
+            grad(cost.sum(), wrt)
 
 
 # A whole network, and autograd through a compiled function

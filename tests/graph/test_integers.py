@@ -11,7 +11,8 @@ import subprocess
 import pytest
 import torch
 
-from pytorch_bridge import function, ops, schema_type
+from pytorch_bridge import TensorType, function, ops, schema_type
+from pytorch_bridge.errors import BridgeTypeError
 from pytorch_bridge.ops import scalar
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
@@ -67,6 +68,49 @@ def test_floats_that_are_no_integers(name, expected):
             assert outcome(f, value) == outcome(expected, value), (mode, value)
 
 
+def test_a_condition_that_is_a_float_leaves_integers_as_they_are():
+    c, n, m = (schema_type(k)("v") for k in ("float", "int", "int"))
+    f = function([c, n, m], scalar.where(c, n, m), "c_only")
+    assert [f(v, 2**53 + 1, -1) for v in (0.5, -0.0)] == [2**53 + 1, -1]
+
+
+def test_powers_are_rounded_as_pow_rounds_them():
+    """A compiler that makes 1 / a of pow(a, -1) rounds otherwise."""
+    x, n = schema_type("float")("x"), schema_type("int")("n")
+    values = 0.49999999999999994, -1
+    assert function([x, n], x**n, "c_only")(*values) == pow(*values)
+
+
+def test_a_number_is_divided_by_a_tensor():
+    x, n = TensorType("float32", (3,))("x"), schema_type("int")("n")
+    value = torch.tensor([3.0, 0.0, -7.0])
+    assert torch.equal(function([x, n], n / x, "c_only")(value, 10), 10 / value)
+
+
+def test_bits_of_floats_are_refused_before_anything_runs():
+    with pytest.raises(BridgeTypeError, match="input 1 must be an integer or a bool"):
+        schema_type("int")("n") & 1.5
+
+
+def test_a_scalar_becomes_a_number_of_one_kind_or_an_error():
+    s = schema_type("Scalar")("s")
+    for kind, value, wanted in (
+        ("bool", 2j, True),
+        ("bool", 0j, False),
+        ("float", 2**64 - 1, 2.0**64),
+        ("float", 1 + 2j, TypeError),
+        ("int", 1 + 2j, TypeError),
+        ("int", 2**63, OverflowError),
+    ):
+        for mode in ("c_only", "py"):
+            f = function([s], scalar.NumberOf(kind)(s), mode)
+            if isinstance(wanted, type):
+                with pytest.raises(wanted):
+                    f(value)
+            else:
+                assert f(value) == wanted
+
+
 def test_the_error_says_what_happened():
     n, m = schema_type("int")("n"), schema_type("int")("m")
     f = function([n, m], [n // m, n % m], "c_only")
@@ -77,8 +121,6 @@ def test_the_error_says_what_happened():
 
 
 def test_tensors_of_integers_wrap_around_as_pytorch_has_it():
-    from pytorch_bridge import TensorType
-
     x, y = (TensorType("int64", (None,))(n) for n in "xy")
     a, b = (torch.tensor(v) for v in zip(*itertools.product(EDGES, EDGES), strict=True))
     b = torch.where(b == 0, 1, b)

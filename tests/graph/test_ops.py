@@ -1178,3 +1178,13 @@ print([m for m in ("torch._dynamo", "sympy") if m in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_scalar_may_be_of_any_kind():
+    """What is not an integer for some of them is not taken to be one."""
+    x, z = TensorType("int64", (None,))("x"), TensorType("complex64", (None,))("z")
+    s = schema_type("Scalar")("s")
+    assert (x * s).type.dtype is None
+    assert (z * s).type == z.type
+    f = function([x, s], (x * s).to(torch.int64), "py")
+    assert f(torch.tensor([1, 5]), 0.5).dtype == torch.int64
