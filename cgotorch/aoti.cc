@@ -82,9 +82,9 @@ class OpenFile : public caffe2::serialize::ReadAdapterInterface {
  public:
   explicit OpenFile(const std::string &path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     struct stat s;
-    const int failed = fd_ < 0 || fstat(fd_, &s) != 0 ? errno : S_ISREG(s.st_mode) ? 0 : EISDIR;
+    const int failed = fd_ < 0 || fstat(fd_, &s) != 0 ? errno : S_ISDIR(s.st_mode) ? EISDIR : 0;
     if (failed == 0) {
-      size_ = static_cast<size_t>(s.st_size);
+      size_ = static_cast<size_t>(s.st_size);  // none of a device, which is no package then
       return;
     }
     if (fd_ >= 0) close(fd_);
@@ -164,15 +164,15 @@ class Archive {
     read(kForeign, [&] {
       reader_.emplace(file);
       records_ = reader_->getAllRecords();
+      // Records may be packed, or lie upon each other: a small file could ask for much room.
+      uint64_t left = (uint64_t{16} << 20) + 256 * static_cast<uint64_t>(file->size());
+      for (const std::string &record : records_) {
+        const uint64_t n = reader_->getRecordSize(record);
+        if (n > left)
+          fail("ValueError", path + " " + kForeign + ": it unpacks to far more than it is long");
+        left -= n;
+      }
     });
-    // Records may be packed, or lie upon each other: a small file could ask for much room.
-    uint64_t left = (uint64_t{16} << 20) + 256 * static_cast<uint64_t>(file->size());
-    for (const std::string &record : records_) {
-      const uint64_t n = reader_->getRecordSize(record);
-      if (n > left)
-        fail("ValueError", path + " " + kForeign + ": it unpacks to far more than it is long");
-      left -= n;
-    }
     if (ignore_checksums) return;
     checksums_ = read_checksums(*file);
     if (!checksums_) fail("ValueError", path + " " + kForeign);

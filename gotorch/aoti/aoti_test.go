@@ -578,8 +578,15 @@ func TestForeignFiles(t *testing.T) {
 		_, err := aoti.Load(path)
 		wantError(t, err, gotorch.ValueError, "broken.pt2 is no AOTInductor package, or a truncated one")
 	}
-	// One byte in the middle of the library.
+	// A record that is packed in a way that nobody knows.
 	damaged := bytes.Clone(whole)
+	damaged[bytes.LastIndex(damaged, []byte("PK\x01\x02"))+10] = 99
+	write(damaged)
+	_, err = aoti.Load(path)
+	wantError(t, err, gotorch.ValueError, "broken.pt2 is no AOTInductor package, or a truncated one")
+
+	// One byte in the middle of the library.
+	damaged = bytes.Clone(whole)
 	damaged[len(damaged)*3/4] ^= 1
 	write(damaged)
 	_, err = aoti.Load(path)
