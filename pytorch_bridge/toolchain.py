@@ -150,7 +150,10 @@ def _compiler(command: list[str]) -> Compiler | str:
 def find_compiler() -> Compiler:
     """$CXX, or the first C++20 compiler among g++, g++-N, clang++ and c++."""
     if given := variable("CXX"):
-        candidates = [shlex.split(given)]
+        try:
+            candidates = [shlex.split(given)]
+        except ValueError as err:
+            raise Missing(f"CXX={given} is no command: {err}.", "make CXX=clang++") from err
     else:
         newer = [f"g++-{n}" for n in range(versions.OLDEST_GXX + 8, versions.OLDEST_GXX - 1, -1)]
         candidates = [[name] for name in ["g++", *newer, "clang++", "c++"] if shutil.which(name)]

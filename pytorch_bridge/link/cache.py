@@ -174,14 +174,18 @@ def _read(record: Path) -> tuple[Path, str] | None:
         return None
 
 
+def _trusted() -> tuple[int, ...]:
+    """The users who could change this program anyway."""
+    return (os.geteuid(), 0, os.stat(__file__).st_uid)
+
+
 def _others_write(path: Path) -> bool:
     """Whether users may write a file, or into a folder, who could not change this program anyway:
     such as are neither this user, whose own group counts as the user, nor root nor the owner of
     this file."""
     st = path.stat()
-    trusted = (os.geteuid(), 0, os.stat(__file__).st_uid)
     group = stat.S_IWGRP if st.st_gid != os.getegid() else 0
-    return st.st_uid not in trusted or bool(st.st_mode & (stat.S_IWOTH | group))
+    return st.st_uid not in _trusted() or bool(st.st_mode & (stat.S_IWOTH | group))
 
 
 def _check_name(folder: Path) -> None:
@@ -198,16 +202,24 @@ def _check_name(folder: Path) -> None:
 def _check_owner(folder: Path) -> None:
     """CompileError where others could put a library of theirs into a folder."""
     try:
+        st = folder.stat()
         refused = _others_write(folder)
     except OSError:  # it is not there yet, or will be seen not to be writable
         return
-    if refused:
+    if not refused:
+        return
+    if st.st_uid not in _trusted():
         raise CompileError(
-            f"the cache of compiled graphs is in {folder}, where other users of this machine can "
-            f"write ({stat.filemode(folder.stat().st_mode)}), and what is in it is run. Type chmod "
-            f"go-w {shlex.quote(str(folder))} if all in it is yours, or set GOTORCH_CACHE to a "
-            "folder of your own."
+            f"the cache of compiled graphs is in {folder}, which belongs to another user of this "
+            f"machine, number {st.st_uid}, and what is in it is run. Set GOTORCH_CACHE to a folder "
+            "of your own."
         )
+    raise CompileError(
+        f"the cache of compiled graphs is in {folder}, where other users of this machine can "
+        f"write ({stat.filemode(st.st_mode)}), and what is in it is run. Type chmod "
+        f"go-w {shlex.quote(str(folder))} if all in it is yours, or set GOTORCH_CACHE to a "
+        "folder of your own."
+    )
 
 
 def _sync(path: str | Path) -> None:

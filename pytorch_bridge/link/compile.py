@@ -35,15 +35,14 @@ class Compiler:
 
     @property
     def cplusplus(self) -> bool:
-        name = Path(shlex.split(self.command)[0]).name
-        return "++" in name
+        return "++" in Path(self.words()[0]).name
 
     @property
     def suffix(self) -> str:
         return ".cc" if self.cplusplus else ".c"
 
     def words(self) -> list[str]:
-        return shlex.split(self.command)
+        return _words(self.command)
 
     def version(self) -> str:
         """What the compiler calls itself. CompileError where it does not run."""
@@ -70,11 +69,18 @@ def default_compiler() -> Compiler:
     raise CompileError("no C compiler is on PATH: there is no cc, gcc or clang. Set CC to one.")
 
 
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as err:  # a quote that does not end
+        raise CompileError(f"the compiler {command!r} is no command: {err}") from err
+
+
 @functools.cache
 def _version(command: str, path: str) -> str:
     try:
         done = subprocess.run(
-            [*shlex.split(command), "--version"], capture_output=True, text=True, timeout=60
+            [*_words(command), "--version"], capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired) as err:
         raise CompileError(f"the compiler {command!r} does not run: {err}") from err

@@ -258,6 +258,19 @@ def test_a_folder_that_others_can_write_in_is_refused(folder, where):
     assert compiled(*sum_of_two())(1.0, 2.0) == 3.0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_of_another_user_is_refused(folder):
+    os.chown(folder, 12345, -1)
+    with pytest.raises(CompileError, match=r"another user.*number 12345.*Set GOTORCH_CACHE"):
+        compiled(*sum_of_two())
+
+
+def test_a_compiler_that_is_no_command(folder, monkeypatch):
+    monkeypatch.setenv("CC", "cc 'x")
+    with pytest.raises(CompileError, match='"cc \'x" is no command: No closing quotation'):
+        compiled(*sum_of_two())
+
+
 def test_what_is_made_is_ours_alone_whatever_the_umask(folder):
     before = os.umask(0)
     try:
