@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +21,28 @@
 
 namespace cgotorch {
 namespace {
+
+// Never closed: its operators stay registered. Global, as Python's torch.ops.load_library loads
+// them, so that one such library can use the symbols of another.
+void load_library(const std::string &path) {
+  std::string found;
+  while (dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    const std::string why = dlerror();
+    // Libraries that are built for Python need some of torch's that are loaded there already, and
+    // do not say where they are: libtorch.so for one. "libtorch.so: cannot open shared object file:
+    // ..."
+    const std::string missing = why.substr(0, why.find(':'));
+    const std::string beside = std::string(cgotorch_torch_lib()) + "/" + missing;
+    const bool python = missing == "libtorch_python.so";
+    if (python || missing == found || missing.find('/') != std::string::npos ||
+        access(beside.c_str(), R_OK) != 0)
+      throw Failure{"OSError",
+                    why + (python ? "; it needs Python: link it without -ltorch_python" : "")};
+    if (dlopen(beside.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr)
+      throw Failure{"OSError", dlerror()};
+    found = missing;
+  }
+}
 
 struct Op {
   c10::OperatorHandle handle;
@@ -515,10 +538,7 @@ const char *ListOperators(const char **result) {
 
 const char *LoadOperatorLibrary(const char *path) {
   return guard([&] {
-    // Never closed: its operators stay registered. Global, as Python's torch.ops.load_library loads
-    // them, so that one such library can use the symbols of another.
-    if (dlopen(std::string(str(path, "path")).c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
-      throw Failure{"OSError", dlerror()};
+    load_library(std::string(str(path, "path")));
     devices_added();  // it may bring a backend
   });
 }

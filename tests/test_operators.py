@@ -3,18 +3,22 @@ behaviours: whatever such an operator throws is a Go panic)."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
+from pytorch_bridge import export_go
+from pytorch_bridge.ops.library import libraries_of
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
 HERE = Path(__file__).parent / "operators"
 
 EXPECTED = """\
-new operators: 8
+operators: 9
 gotorchtest::scale(Tensor x, Scalar by=2, *, int times=1) -> Tensor
 tensor([ 9., 18.]) tensor([9., 9.]) tensor([0.5000])
 []gotorch.Tensor=[tensor([1])] []interface {}=[<nil> tensor([1])] []int64=[1 2] []float64=[0.5] []bool=[true] []string=[a é]
@@ -31,11 +35,20 @@ Backward: RuntimeError: rude
 """
 
 
-@pytest.mark.smoke
-def test_operators_of_a_library(library, tmp_path):
-    target = tmp_path / "liboperators.so"
+@pytest.fixture(scope="module")
+def operators(library, tmp_path_factory) -> Path:
+    """The library of operators. It needs libtorch.so and does not say where that is, as libraries that
+    are built for Python."""
+    target = tmp_path_factory.mktemp("operators") / "liboperators.so"
     flags = [flag for flag in library.compile_flags() if flag != "-fvisibility=hidden"]
-    link = ["-shared", f"-L{library.torch.lib}", "-ltorch_cpu", "-lc10"]
+    link = [
+        "-shared",
+        f"-L{library.torch.lib}",
+        "-Wl,--no-as-needed",
+        "-ltorch",
+        "-ltorch_cpu",
+        "-lc10",
+    ]
     command = [
         *library.compiler.command,
         *flags,
@@ -45,6 +58,63 @@ def test_operators_of_a_library(library, tmp_path):
         *link,
     ]
     subprocess.run([str(word) for word in command], check=True)
-    done = run_go("run", "-buildvcs=false", "./tests/operators", str(target), cwd=ROOT)
+    return target
+
+
+@pytest.mark.smoke
+def test_operators_of_a_library(operators):
+    done = run_go("run", "-buildvcs=false", "./tests/operators", str(operators), cwd=ROOT)
     assert done.stdout.splitlines() == EXPECTED.splitlines(), done.stderr
     assert done.returncode == 0
+
+
+class Affine(torch.nn.Module):
+    def forward(self, x):
+        y = torch.ops.gotorchtest.affine(x, float("inf"), [-(2**63)], t=torch.float64)
+        return y, torch.ops.gotorchtest.affine(x.to(torch.complex64), 0.1, [3], plus=2j)
+
+
+def test_an_exported_package_loads_the_library_of_its_operators(operators, tmp_path):
+    torch.ops.load_library(operators)
+
+    @torch.library.register_fake("gotorchtest::affine.Tensor")
+    def _(x, by, shift, *, t=None, plus=0):
+        return x.new_empty(x.shape, dtype=t or x.dtype)
+
+    x = torch.randn(3)
+    export_go(torch.export.export(Affine(), (x,)), tmp_path / "affine")
+    (tmp_path / "go.mod").write_text(
+        "module example.org/operators\n\ngo 1.26.0\n\nrequire gotorch.dev v0.0.0\n\n"
+        f"replace gotorch.dev => {ROOT}\n"
+    )
+    done = run_go("test", "-c", "-o", "tests", "./affine", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tests = {"args": tmp_path / "tests", "cwd": tmp_path / "affine", "text": True}
+    done = subprocess.run(**tests, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    # Without the library it says which operator, which file and which call.
+    operators.unlink()
+    done = subprocess.run(**tests, capture_output=True)
+    assert re.search(
+        r"OSError: gotorchtest::affine is an operator of a library, which is to be loaded before: "
+        rf"OSError: {operators}: cannot open .*affine\.Tensor\(x",
+        done.stderr,
+    )
+
+
+def test_the_libraries_that_an_operator_may_be_from(monkeypatch, tmp_path):
+    files = {
+        "a_caller": b"\0mylib::half\0",
+        "b_schema": b"\0mylib\0half.out(Tensor x) -> Tensor\0",
+        "c_other_name": b"\0mylib\0halves(Tensor x)\0",
+        "d_other_namespace": b"\0other\0half(Tensor x)\0",
+        "e_gone": b"",
+        "f_kernel": b"\0mylib\0half.out\0",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "e_gone").unlink()
+    monkeypatch.setattr(torch.ops, "loaded_libraries", {str(tmp_path / name) for name in files})
+    found = [Path(path).name for path in libraries_of.__wrapped__("mylib::half")]
+    assert found == ["b_schema", "a_caller", "f_kernel"]

@@ -4,6 +4,7 @@ is called by its name, also where there is no Python; one that is written in Pyt
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,26 +33,35 @@ _GENERAL = (
 )
 
 _CALL = """\
-/* Calls an operator by its name, once its library is loaded; its results must be n tensors. */
-static const char *pb_call_operator(const char *name, const char *overload, const char *library,
-                                    const Value *values, int64_t n_values,
-                                    const char *const *names, int64_t n_args, Tensor **outputs,
-                                    int64_t n) {
+/* Calls an operator by its name, once its libraries are loaded; its results must be n tensors. */
+static const char *pb_call_operator(const char *name, const char *overload,
+                                    const char *const *libraries, const Value *values,
+                                    int64_t n_values, const char *const *names, int64_t n_args,
+                                    Tensor **outputs, int64_t n) {
   Operator op;
   Value *results;
   int64_t n_results, k = 0;
   const char *error = FindOperator(name, overload, &op);
-  if (error != NULL && library != NULL) {
+  if (error != NULL && *libraries != NULL) {
     FreeString(error);
-    if ((error = LoadOperatorLibrary(library)) != NULL) {
+    const char *failed = NULL; /* matters only where the operator is in none of the others */
+    for (; *libraries != NULL; libraries++) {
+      error = LoadOperatorLibrary(*libraries);
+      if (failed == NULL)
+        failed = error;
+      else
+        FreeString(error);
+    }
+    error = FindOperator(name, overload, &op);
+    if (error != NULL && failed != NULL) {
       char text[1024];
       snprintf(text, sizeof text,
                "%s is an operator of a library, which is to be loaded before: %.600s", name,
-               error);
+               failed);
       FreeString(error);
-      return cgotorch_make_error("OSError", text);
+      error = cgotorch_make_error("OSError", text);
     }
-    error = FindOperator(name, overload, &op);
+    FreeString(failed);
   }
   if (error != NULL) return error;
   if ((error = CallOperator(op, values, n_values, names, n_args, &results, &n_results)) != NULL)
@@ -169,14 +179,14 @@ class LibraryOp(Op):
         values = [v for a in [*self.args, *self.kwargs.values()] for v in self._value(a, given)]
         names = [*(None for _ in self.args), *self.kwargs]
         text = schema_type("str").c_literal
-        library = library_of(schema.name)
+        libraries = [str(text(path)) for path in libraries_of(schema.name)]
         lines = [
+            f"const char *const libraries[] = {{{', '.join([*libraries, 'NULL'])}}};",
             f"const Value values[] = {{{', '.join(values) or '{ValueNone, 0, {0}}'}}};",
             f"const char *const names[] = {{{', '.join(map(_c_name, names)) or 'NULL'}}};",
             f"Tensor *outputs[] = {{{', '.join('&' + o for o in outputs)}}};",
             f"pb_error = pb_call_operator({text(schema.name)}, {text(schema.overload_name)}, "
-            f"{'NULL' if library is None else text(library)}, values, {len(values)}, names, "
-            f"{len(names)}, outputs, {len(outputs)});",
+            f"libraries, values, {len(values)}, names, {len(names)}, outputs, {len(outputs)});",
             f"if (pb_error) {sub['fail']}",
         ]
         return "{\n" + "\n".join(lines) + "\n}"
@@ -197,6 +207,14 @@ class LibraryOp(Op):
         for kind in (bool, int, float):
             if type(value) is kind:
                 return [_number(kind.__name__, number_literal(kind.__name__, value))]
+        if isinstance(value, complex):
+            parts = [number_literal("float", x) for x in (value.real, value.imag)]
+            return [f"{{ValueComplex, 0, {{.c = {{{', '.join(parts)}}}}}}}"]
+        for enum in map(schema_type, ("ScalarType", "Layout", "MemoryFormat")):
+            if enum.holds(value):
+                return [_number("int", str(enum.c_literal(value)))]
+        if schema_type("Device").holds(value):
+            return [f"{{ValueDevice, 0, {{.device = {schema_type('Device').c_literal(value)}}}}}"]
         if isinstance(value, str):
             literal = schema_type("str").c_literal(value)
             return [f"{{ValueString, {len(value.encode())}, {{.s = {literal}}}}}"]
@@ -212,7 +230,7 @@ class LibraryOp(Op):
         return False  # a kernel that needs it takes it
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (1,)
+        return (2,)
 
 
 def _number(kind: str, c: str) -> str:
@@ -237,23 +255,27 @@ def is_python(overload: Any) -> bool:
 
 
 @functools.cache
-def library_of(name: str) -> str | None:
-    """The shared library that an operator is from, None where it is not known. It is looked for
-    among those that torch has loaded: one that has the names of the namespace and the operator."""
+def libraries_of(name: str) -> tuple[str, ...]:
+    """The shared libraries that an operator may be from, those with a schema of it first. They are
+    looked for among those that torch has loaded: those with the names of the namespace and the
+    operator, because its kernel may be in another one than its schema."""
     import torch
 
-    namespace, _, own = name.partition("::")
+    namespace, _, own = (re.escape(part.encode()) for part in name.partition("::"))
+    schemas, others = [], []
     for path in sorted(torch.ops.loaded_libraries):
         try:
             content = Path(path).read_bytes()
         except OSError:
             continue
-        # As a schema, or as one of TORCH_LIBRARY's functions.
-        if namespace.encode() in content and (
-            f"{own}(".encode() in content or own.encode() + b"\0" in content
-        ):
-            return str(path)
-    return None
+        if not re.search(namespace, content):
+            continue
+        if re.search(rb"\b" + own + rb"(\.\w+)?\(", content):
+            schemas.append(str(path))
+        # A function of TORCH_LIBRARY_IMPL names it so. A linker may keep "f" as the end of "half".
+        elif re.search(own + rb"(\.\w+)?\0", content):
+            others.append(str(path))
+    return (*schemas, *others)
 
 
 def _template(value: Any) -> Any:

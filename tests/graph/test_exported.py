@@ -608,7 +608,8 @@ def test_an_operator_whose_library_is_not_there(monkeypatch):
         (torch._C.__file__, "there is no operator 'nowhere::f'"),
         (None, "there is no operator 'nowhere::f'"),
     ]:
-        monkeypatch.setattr(library, "library_of", lambda name, path=path: path)
+        paths = () if path is None else (path,)
+        monkeypatch.setattr(library, "libraries_of", lambda name, paths=paths: paths)
         live = live_handles()
         with pytest.raises(Exception, match=message):
             model.compile("c_only")(X)

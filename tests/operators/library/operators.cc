@@ -35,6 +35,12 @@ Tensor throw_int(const Tensor &) { throw 1; }
 Tensor throw_text(const Tensor &) { throw std::runtime_error("a text\nof two lines"); }
 Tensor throw_index(const Tensor &) { TORCH_CHECK_INDEX(false, "index 7 is out of bounds"); }
 
+// Not made of others for torch.export, which has to call it.
+Tensor affine(const Tensor &x, double by, at::IntArrayRef shift, std::optional<at::ScalarType> t,
+              const at::Scalar &plus) {
+  return (x * by + shift[0] + plus).to(t.value_or(x.scalar_type()));
+}
+
 // The backward throws what is no std::exception, on the engine's thread.
 struct Rude : torch::autograd::Function<Rude> {
   static Tensor forward(torch::autograd::AutogradContext *, const Tensor &x) { return x * 2; }
@@ -58,8 +64,11 @@ TORCH_LIBRARY(gotorchtest, m) {
       "(Scalar, str, bool, float, Device, ScalarType?, int?)",
       echo_values);
   m.def("echo_dict(Dict(str, Tensor) d) -> Dict(str, Tensor)", echo_dict);
+  m.def("affine.Tensor(Tensor x, float by, int[] shift, *, ScalarType? t=None, Scalar plus=0) -> Tensor");
   m.def("throw_int(Tensor x) -> Tensor", throw_int);
   m.def("throw_text(Tensor x) -> Tensor", throw_text);
   m.def("throw_index(Tensor x) -> Tensor", throw_index);
   m.def("rude(Tensor x) -> Tensor", rude);
 }
+
+TORCH_LIBRARY_IMPL(gotorchtest, CPU, m) { m.impl("affine.Tensor", affine); }
