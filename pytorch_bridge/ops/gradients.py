@@ -112,13 +112,41 @@ def native_grad(
     values.update(zip(trace.grads, grads, strict=True))
     known = set(values)
     _check_random(op, trace, known)
-    importer = Importer(values, lambda name: _attribute(trace.module, name))
+    importer = Importer(values, lambda name: _attribute(trace.module, name), _HANDLERS)
     found = importer.convert([r for r in trace.results if r is not None])
     results: list[Variable | None] = []
     remaining = iter(found)
     for x, r in zip(node.inputs, trace.results, strict=True):
         results.append(None if r is None else _fitted(op, next(remaining), x, node))
     return results
+
+
+def _reshaped(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
+    (made,) = native("reshape").apply(native("reshape").bind(args[:2], {})).outputs
+    return made
+
+
+def _batch_norm_backward(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
+    """Checked first: where there is no row, or no channel, PyTorch's kernel divides by zero, which
+    ends the process."""
+    from .checks import CheckSizes, SizeRule
+
+    function = native("native_batch_norm_backward")
+    values = function.bind(args, kwargs)
+    x = values[1]
+    empty = [d for d in (0, 1) if not x.type.shape[d]]
+    if empty:
+        rules = [SizeRule(0, d, f"s{d}", low=1) for d in empty]
+        values[1] = CheckSizes(["the input of batch_norm, for a gradient"], rules)(x)
+    return list(function.apply(values).outputs)
+
+
+# A record is made with row-major tensors: where its reshape is a view, that of others may be none.
+_HANDLERS = {
+    "view.default": _reshaped,
+    "_unsafe_view.default": _reshaped,
+    "native_batch_norm_backward.default": _batch_norm_backward,
+}
 
 
 def _attribute(module: Any, name: str) -> Any:
@@ -265,7 +293,9 @@ def decompose(node: Apply) -> list[Variable]:
         _decompositions[key] = _forward(op, types)
     inputs, outputs, module = _decompositions[key]
     importer = Importer(
-        dict(zip(inputs, node.inputs, strict=True)), lambda name: _attribute(module, name)
+        dict(zip(inputs, node.inputs, strict=True)),
+        lambda name: _attribute(module, name),
+        _HANDLERS,
     )
     return importer.convert(outputs)
 

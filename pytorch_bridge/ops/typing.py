@@ -763,6 +763,8 @@ class _Runs:
         first = next((t for t in self.inputs if isinstance(t, TensorType)), None)
         if first is not None and base.startswith("native_group_norm"):
             return self._told_group_norm(first)
+        if first is not None and base == "native_batch_norm_backward":
+            return self._told_batch_norm(first)
         if first is None or len(f.returns) != 1 or f.returns[0].type != "Tensor":
             return None
         shape = self._told_shape()
@@ -807,6 +809,18 @@ class _Runs:
         mask = values["output_mask"]
         return tuple(
             t if m else schema_type("Tensor?") for t, m in zip(each, mask, strict=True)
+        ), ()
+
+    def _told_batch_norm(self, grad: TensorType) -> Result | None:
+        """Those of batch_norm's gradient: like its input, and one number for each channel."""
+        x = self.inputs[1]
+        if grad.dtype not in ("float32", "float64") or not isinstance(x, TensorType) or not x.shape:
+            return None
+        each = TensorType(grad.dtype, x.shape[1:2], device=self.device)
+        whole = TensorType(grad.dtype, x.shape, device=self.device)
+        return tuple(
+            t if m else schema_type("Tensor?")
+            for t, m in zip((whole, each, each), self.template[-1], strict=True)
         ), ()
 
     def _joined(self, runs: list[list[Any]]) -> Result:

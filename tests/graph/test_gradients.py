@@ -331,6 +331,47 @@ def test_a_float_input_stays_open_in_the_gradient(build, eager):
         torch.testing.assert_close(f(leaf.detach(), number), leaf.grad)
 
 
+def norm_gradients(f, x, value):
+    """Those of the graph and those of eager PyTorch."""
+    g = TensorType("float32", x.type.shape)("g")
+    weight = torch.linspace(0.5, 2, 6)
+    given = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
+    compiled = function([x, g], grad(f(ops, x, weight), x, grad_outputs=g), mode="py")
+    leaf = value.requires_grad_()
+    eager = f(torch.ops.aten, leaf, weight)
+    return compiled(leaf.detach(), given), torch.autograd.grad(eager, leaf, given)[0]
+
+
+def batch_norm(library, x, weight, training=True):
+    running = (None, None) if training else (torch.zeros(6), torch.ones(6))
+    return library.batch_norm(x, weight, None, *running, training, 0.1, 1e-5, False)
+
+
+def test_batch_norm_of_pictures_of_any_size():
+    x = TensorType("float32", (None, 6, None, None))("x")
+    found, wanted = norm_gradients(batch_norm, x, torch.randn(2, 6, 3, 5))
+    assert torch.equal(found, wanted)
+
+
+def test_a_reshape_within_a_gradient_is_no_view_where_strides_do_not_allow_it():
+    x = TensorType("float32", (2, 6, None, 3))("x")
+    value = torch.randn(2, 6, 4, 3).to(memory_format=torch.channels_last)
+
+    def f(library, x, weight):
+        return library.instance_norm(x, weight, None, None, None, True, 0.1, 1e-5, False)
+
+    found, wanted = norm_gradients(f, x, value)
+    assert torch.equal(found, wanted)
+
+
+def test_the_gradient_of_batch_norm_without_rows_is_an_error():
+    """PyTorch's kernel would end the process."""
+    x = TensorType("float32", (None, 6))("x")
+    y = batch_norm(ops, x, torch.ones(6), training=False)
+    with pytest.raises(ValueError, match="dimension 0 must be at least 1, got 0"):
+        function([x], grad(y.sum(), x), mode="py")(torch.ones(0, 6))
+
+
 def test_numbers_that_choose_what_is_called_have_to_be_known():
     x, r, s = matrix(), schema_type("float")("r"), schema_type("Scalar")("s")
     z = TensorType("complex64", (None,))("z")
