@@ -3,7 +3,6 @@
 
 #include <ATen/core/ATen_fwd.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Layout.h>
@@ -156,13 +155,6 @@ inline at::TensorList in_list(const Tensor *t, int64_t n, const char *name) {
   for (int64_t i = 0; i < n; i++)
     if (t[i] == nullptr) throw_null(name);
   return at::TensorList(reinterpret_cast<const at::Tensor *>(t), static_cast<size_t>(n));
-}
-
-inline c10::List<std::optional<at::Tensor>> in_opt_list(const Tensor *t, int64_t n) {
-  c10::List<std::optional<at::Tensor>> out;
-  out.reserve(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; i++) out.push_back(in_opt(t[i]));
-  return out;
 }
 
 inline at::IntArrayRef ints(const int64_t *p, int64_t n) {

@@ -30,6 +30,7 @@ import fcntl
 import hashlib
 import json
 import re
+import signal
 import subprocess
 import tempfile
 import zipfile
@@ -117,11 +118,12 @@ class Environment:
         self.stamp.unlink(missing_ok=True)
         self._make_venv()
         self._mend_packages()
-        self._install_torch()
-        say("Installing the Python packages of pyproject.toml")
-        self._pip("install", "-e", f"{ROOT}[dev]")
-        self._fetch_digits()
         self._provide_go()
+        with self._compiling_for_go():
+            self._install_torch()
+            say("Installing the Python packages of pyproject.toml")
+            self._pip("install", "-e", f"{ROOT}[dev]")
+            self._fetch_digits()
         partial = self.stamp.with_suffix(".tmp")
         partial.write_text(json.dumps(self.wanted(), indent=2) + "\n")
         partial.replace(self.stamp)
@@ -210,6 +212,28 @@ class Environment:
                 link.symlink_to(os.path.relpath(real, link.parent))
             go = toolchain.find_go(self.venv)
         say(f"Go {go.version}: {go.path}")
+
+    @contextmanager
+    def _compiling_for_go(self) -> Iterator[None]:
+        """Compiles what the Go packages import, which needs neither torch nor ours: pip, which
+        unpacks torch meanwhile, leaves cores idle. What goes wrong is told by the build itself.
+        """
+        go = toolchain.find_go(self.venv)
+        compiling = subprocess.Popen(
+            ["sh", "-c", "go build $(go list -e -deps ./... | grep -v '^gotorch.dev')"],
+            cwd=ROOT,
+            env={**os.environ, **toolchain.go_environment(go)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            yield
+            compiling.wait()
+        finally:
+            if compiling.poll() is None:
+                os.killpg(compiling.pid, signal.SIGTERM)
 
     def _pip(self, *arguments: str) -> None:
         options = [] if sys.stdout.isatty() else ["--quiet"]

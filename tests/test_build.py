@@ -96,6 +96,18 @@ def test_other_flags_compile_again(sources, settings, capsys, monkeypatch):
     assert compiled(settings, capsys) == ["one.cc", "two.cc"]
 
 
+def test_other_flags_of_one_file_compile_it_again(sources, settings, capsys, monkeypatch):
+    compiled(settings, capsys)
+    plain = Settings.flags_for
+    more = {"two.cc": ["-DMORE"]}
+    monkeypatch.setattr(
+        Settings,
+        "flags_for",
+        lambda self, source: [*plain(self, source), *more.get(source.name, [])],
+    )
+    assert compiled(settings, capsys) == ["two.cc"]
+
+
 def test_a_sanitizer_leaves_out_generated_functions(settings):
     watched = replace(settings, sanitize="address")
     assert "-fsanitize=address" in watched.flags_for(ROOT / "cgotorch/errors.cc")

@@ -29,6 +29,8 @@ REFERENCE_HEADER = """\
 # The tag of functions in whose calls autograd does nothing but record them, and of those among them
 # that are tracked besides: views and changes in place.
 RECORDED, TRACKED = "recorded", "tracked"
+# Of a function that takes its lists of tensors as libtorch's ITensorListRef.
+LISTS_BY_REF = "lists-by-ref"
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def read_installed(with_pages: bool = False) -> list[Function]:
         Function(
             str(f.func),
             tuple(sorted(v.name for v in f.variants)),
-            tuple(sorted({*f.tags, *_autograd_tags(f)})),
+            tuple(sorted({*f.tags, *_autograd_tags(f), *_list_tags(f)})),
             _page(f) if with_pages else "",
         )
         for f in parsed.native_functions
@@ -206,6 +208,13 @@ def _autograd_tags(f: NativeFunction) -> list[str]:
         return []
     tracked = modifies_arguments(f) or get_view_info(f) is not None
     return [RECORDED, TRACKED] if tracked else [RECORDED]
+
+
+def _list_tags(f: NativeFunction) -> list[str]:
+    takes_lists = any(
+        a.type.is_list_like() and a.type.is_tensor_like() for a in f.func.arguments.flat_all
+    )
+    return [LISTS_BY_REF] if f.part_of_structured_group and takes_lists else []
 
 
 def _page(f: object) -> str:

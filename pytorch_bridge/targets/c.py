@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from ..schema import Function
-from ..schema.functions import RECORDED, TRACKED
+from ..schema.functions import LISTS_BY_REF, RECORDED, TRACKED
 from ..types import schema_type
 from .api import Op, Parameter, Result
 
@@ -177,17 +177,20 @@ def thunk(op: Op) -> str:
 
 def shard(ops: list[Op], installed: dict[str, Function], newest: str) -> str:
     """One ops_gen_N.cc: functions, each followed by its thunk where Go has it."""
-    headers = sorted(
-        {installed[op.function.name].cpp_header for op in ops if op.function.name in installed}
-    )
-    out = [GENERATED, '#include "thunk.h"\n']
+    known = [installed[op.function.name] for op in ops if op.function.name in installed]
+    headers = sorted({f.cpp_header for f in known})
+    body = []
+    for op in ops:
+        body.append(function(op, installed.get(op.function.name), newest))
+        if op.index >= 0:
+            body.append(thunk(op))
+    lists = any("in_opt_list(" in text for text in body)
+    lists = lists or any(LISTS_BY_REF in f.tags for f in known)
+    out = [GENERATED, *(['#include "lists.h"'] if lists else []), '#include "thunk.h"\n']
     out += [f"#include <ATen/ops/{h}>" for h in headers]
     out.append("\nusing namespace cgotorch;  // NOLINT\n")
     out.append('extern "C" {\n')
-    for op in ops:
-        out.append(function(op, installed.get(op.function.name), newest))
-        if op.index >= 0:
-            out.append(thunk(op))
+    out += body
     out.append('}  // extern "C"\n')
     return "\n".join(out)
 
