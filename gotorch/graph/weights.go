@@ -3,7 +3,9 @@ package graph
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -52,6 +54,9 @@ type Weights struct {
 // The error is that of the operating system where the file cannot be read; else an *gotorch.Error of
 // kind ValueError, which names op, the file and what is wrong with it.
 func LoadWeights(op, path, sum string, specs []Weight, orders ...[]int) (*Weights, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a device may never end
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,15 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/graph"
 )
+
+func TestWeightsAreNoDevice(t *testing.T) {
+	var e *fs.PathError
+	for _, path := range []string{"/dev/zero", t.TempDir()} {
+		if _, err := graph.LoadWeights("Load", path, "", nil); !errors.As(err, &e) {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
 
 // FuzzLoadWeights looks for a file that a generated package does not stand, as its weights or as a
 // checkpoint.

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -201,7 +202,12 @@ func (b *bounded) Read(to []byte) (int, error) {
 	return n, err
 }
 
+// broken returns a FormatError; where the file cannot be read, why not.
 func broken(reason string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return err
+	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

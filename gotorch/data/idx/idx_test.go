@@ -167,6 +167,10 @@ func TestReadFileNamesTheFile(t *testing.T) {
 	if _, err := idx.ReadFile(path); err == nil || !strings.HasPrefix(err.Error(), path+" is not a valid IDX file") {
 		t.Errorf("got %v", err)
 	}
+	var unread *fs.PathError
+	if _, err := idx.ReadFile(filepath.Dir(path)); !errors.As(err, &unread) {
+		t.Error(err)
+	}
 	if _, err := idx.ReadFile(path + "2"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
