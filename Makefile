@@ -105,13 +105,14 @@ soak: $(SOAKS) ## what breaks only after long: tests at random for DURATION=1h
 soak-torture: build
 	@$(IN_ENV) SOAK='$(DURATION)' go test ./gotorch -run '^TestTorture$$' -v -count=1 -timeout=0
 
-# What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again.
+# What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again. Go would
+# spend up to a minute on making each input smaller that reaches new code, and on slow tests all the time.
 FUZZ_TIME ?= 1m
 fuzz: build ## look for files that the readers do not stand; each for FUZZ_TIME=1m
 	@$(IN_ENV) grep -ro --include='*_test.go' '^func Fuzz[A-Za-z]*' gotorch \
 	  | sed 's|/[^/]*:func | |' | while read -r folder test; do \
 	    echo "$$folder $$test"; \
-	    go test "./$$folder" -run '^$$' -fuzz "^$$test$$" -fuzztime $(FUZZ_TIME) || exit 1; \
+	    go test "./$$folder" -run '^$$' -fuzz "^$$test$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 100x || exit 1; \
 	  done
 
 # SEED begins where the last one ended, and the seeds of graphs that fail are printed.
