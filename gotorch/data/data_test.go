@@ -230,6 +230,25 @@ func TestNegativeOptionsPanic(t *testing.T) {
 	}
 }
 
+func TestADataSetThatIsNoneIsRefused(t *testing.T) {
+	if err := gotorch.Try0(func() { data.NewLoader[number](nil) }); !errors.Is(err, gotorch.TypeError) {
+		t.Errorf("got %v", err)
+	}
+	for _, workers := range []int{0, 2} {
+		l := data.NewLoader(&numbers{n: -7}, data.LoaderOptions{BatchSize: 3, Workers: workers})
+		if n := l.Len(); n != 0 {
+			t.Errorf("Len is %d", n)
+		}
+		var got error
+		for _, err := range l.All() {
+			got = err
+		}
+		if !errors.Is(got, gotorch.ValueError) {
+			t.Errorf("got %v", got)
+		}
+	}
+}
+
 func TestZeroIsASeedAndAPrefetch(t *testing.T) {
 	loader := func(o data.LoaderOptions) *data.Loader[number] { return data.NewLoader[number](&numbers{n: 50}, o) }
 	seeded := data.LoaderOptions{BatchSize: 5, Shuffle: true, Seed: 0}

@@ -31,13 +31,16 @@ type Loader[S any] struct {
 }
 
 // NewLoader makes a loader. It panics with a ValueError if BatchSize is not positive, or Workers or
-// Prefetch negative.
+// Prefetch negative, and with a TypeError if there is no set.
 //
 // The order is that of PyTorch's DataLoader: with Seed, that of one whose generator was seeded so,
 // and without it that of one without a generator after the same manual_seed.
 func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
 	const op = "data.NewLoader"
 	opt := args.Option(opts)
+	if set == nil {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set is nil"})
+	}
 	l := &Loader[S]{
 		set: set, shuffle: opt.Shuffle, dropLast: opt.DropLast, workers: opt.Workers,
 		batchSize: int(args.Int(op, "BatchSize", opt.BatchSize, 1)), prefetch: int(args.Int(op, "Prefetch", opt.Prefetch, 2)),
@@ -62,6 +65,7 @@ func (l *Loader[S]) Len() int { return l.batches(l.set.Len()) }
 
 // batches is Len for a data set of n samples.
 func (l *Loader[S]) batches(n int) int {
+	n = max(n, 0) // newEpoch refuses less
 	batches := n / l.batchSize
 	if n%l.batchSize > 0 && !l.dropLast {
 		batches++
@@ -186,6 +190,9 @@ type epoch struct {
 // newEpoch draws the same random numbers, in the same order, as an iterator over PyTorch's DataLoader.
 func (l *Loader[S]) newEpoch() epoch {
 	e := epoch{size: l.set.Len()}
+	if e.size < 0 {
+		panic(args.ValueError("data.Loader", "the data set's Len is %d", e.size))
+	}
 	draw := func() uint64 {
 		seed := gotorch.Empty(nil, gotorch.EmptyOptions{DType: gotorch.Int64})
 		defer seed.Close()

@@ -28,11 +28,13 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"reflect"
 	"runtime"
 	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
 	"gotorch.dev/gotorch/optim"
@@ -74,11 +76,18 @@ type Limit struct {
 	epochs, steps int
 }
 
-// Epochs ends a run after n times all batches.
-func Epochs(n int) Limit { return Limit{epochs: n} }
+// Epochs ends a run after n times all batches. It panics with a ValueError if n is negative.
+func Epochs(n int) Limit { return Limit{epochs: notNegative("train.Epochs", n)} }
 
-// Steps ends a run after n batches.
-func Steps(n int) Limit { return Limit{steps: n} }
+// Steps ends a run after n batches. It panics with a ValueError if n is negative.
+func Steps(n int) Limit { return Limit{steps: notNegative("train.Steps", n)} }
+
+func notNegative(op string, n int) int {
+	if n < 0 {
+		panic(args.ValueError(op, "the number must not be negative, but is %d", n))
+	}
+	return n
+}
 
 // total returns the number of steps and epochs, where an epoch has n steps.
 func (l Limit) total(n int) (steps, epochs int) {
@@ -107,8 +116,11 @@ type Loop struct {
 }
 
 // NewLoop makes a loop that lets opt change model so that loss becomes less. It panics as the model's
-// Parameters do, if they could not learn.
+// Parameters do, if they could not learn, and with a TypeError if one of the three is nil.
 func NewLoop[L Loss](model nn.Layer, opt optim.Optimizer, loss L) *Loop {
+	if model == nil || opt == nil || reflect.ValueOf(loss).IsNil() {
+		panic(&gotorch.Error{Op: "train.NewLoop", Kind: gotorch.TypeError, Msg: "the model, the optimiser or the loss is nil"})
+	}
 	model.Parameters()
 	return &Loop{model: model, opt: opt, loss: plainLoss(loss)}
 }
@@ -206,12 +218,13 @@ func (l *Loop) Run(ctx context.Context, batches Batches, limit Limit) (history *
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	n := batches.Len()
-	if n == 0 {
+	if n <= 0 {
 		return r.history, errors.New("train: there are no batches")
 	}
 	steps, epochs := limit.total(n)
 	r.step = Step{Model: l.model, Optimizer: l.opt, Total: steps, run: r}
-	for epoch := 1; epoch <= epochs; epoch++ {
+	// An epoch may have had more steps than batches.Len says.
+	for epoch := 1; epoch <= epochs && r.step.Number < steps; epoch++ {
 		l.progress.begin(epoch, epochs, min(n, steps-r.step.Number))
 		if err := r.epoch(epoch, batches); err != nil {
 			return r.history, err

@@ -130,6 +130,33 @@ func TestLimitsWithoutEndAreEndedByOthers(t *testing.T) {
 	}
 }
 
+// longer is batches whose epochs have more of them than Len says.
+type longer struct{ *data.Loader[data.Pair] }
+
+func (l longer) Len() int { return l.Loader.Len() - 1 }
+
+func TestARunStopsAtItsLimitOrIsRefused(t *testing.T) {
+	loop, model, opt := newLoop(0.1)
+	history, err := loop.Run(t.Context(), longer{loader(30)}, train.Steps(5))
+	if err != nil || len(history.Losses) != 5 {
+		t.Errorf("%d steps, error %v", len(history.Losses), err)
+	}
+	for kind, fns := range map[gotorch.ErrorKind][]func(){
+		gotorch.ValueError: {func() { train.Epochs(-1) }, func() { train.Steps(-1) }},
+		gotorch.TypeError: {
+			func() { train.NewLoop(nil, opt, F.MSELoss) },
+			func() { train.NewLoop(model, nil, F.MSELoss) },
+			func() { train.NewLoop[func(output, target gotorch.Tensor) gotorch.Tensor](model, opt, nil) },
+		},
+	} {
+		for _, fn := range fns {
+			if err := gotorch.Try0(fn); !errors.Is(err, kind) {
+				t.Errorf("got %v, want a %s", err, kind)
+			}
+		}
+	}
+}
+
 func TestHooksSeeTheRun(t *testing.T) {
 	loop, model, opt := newLoop(0.1)
 	var calls []string
