@@ -172,6 +172,14 @@ Entry describe(const std::string &name, const at::Tensor &t) {
   return e;
 }
 
+// Nobody could read a file with another string.
+std::string in_utf8(std::string_view s) {
+  if (!safetensors::is_utf8(s))
+    throw Failure{"ValueError",
+                  "a name or metadata is not UTF-8, which a safetensors file must be"};
+  return std::string(s);
+}
+
 void write_tensors(File &file, const char *const *names, const Tensor *tensors, int64_t n,
                    const char *const *metadata, int64_t n_metadata) {
   struct Item {
@@ -181,7 +189,7 @@ void write_tensors(File &file, const char *const *names, const Tensor *tensors, 
   std::vector<Item> items;
   std::unordered_set<std::string> seen{"__metadata__"};
   for (int64_t i = 0; i < n; i++) {
-    const std::string name(str(names[i], "names"));
+    const std::string name = in_utf8(str(names[i], "names"));
     if (!seen.insert(name).second)
       throw Failure{"ValueError", name == "__metadata__" ? "a tensor cannot be named '__metadata__'"
                                                          : "two tensors are named '" + name + "'"};
@@ -196,8 +204,8 @@ void write_tensors(File &file, const char *const *names, const Tensor *tensors, 
   });
   Header header;
   for (int64_t i = 0; i < n_metadata; i++)
-    header.metadata.emplace_back(str(metadata[2 * i], "metadata"),
-                                 str(metadata[2 * i + 1], "metadata"));
+    header.metadata.emplace_back(in_utf8(str(metadata[2 * i], "metadata")),
+                                 in_utf8(str(metadata[2 * i + 1], "metadata")));
   uint64_t at = 0;
   for (Item &item : items) {
     item.entry.begin = at;

@@ -142,19 +142,7 @@ class Parser {
   }
 
   void check_utf8(const std::string &s) const {
-    for (size_t i = 0; i < s.size();) {
-      const auto b = static_cast<unsigned char>(s[i++]);
-      if (b < 0x80) continue;
-      const int more = b >= 0xf0 && b < 0xf5 ? 3 : b >= 0xe0 ? 2 : b >= 0xc2 && b < 0xe0 ? 1 : 0;
-      if (more == 0 || b >= 0xf5) fail("UTF-8");
-      unsigned code = b & (0x3fu >> more);
-      for (int k = 0; k < more; k++) {
-        if (i >= s.size() || (static_cast<unsigned char>(s[i]) & 0xc0) != 0x80) fail("UTF-8");
-        code = code << 6 | (static_cast<unsigned char>(s[i++]) & 0x3fu);
-      }
-      const bool overlong = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
-      if (overlong || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) fail("UTF-8");
-    }
+    if (!is_utf8(s)) fail("UTF-8");
   }
 
   std::string_view text_;
@@ -217,6 +205,23 @@ std::string quote(const std::string &s) {
 }
 
 }  // namespace
+
+bool is_utf8(std::string_view s) {
+  for (size_t i = 0; i < s.size();) {
+    const auto b = static_cast<unsigned char>(s[i++]);
+    if (b < 0x80) continue;
+    const int more = b >= 0xf0 && b < 0xf5 ? 3 : b >= 0xe0 ? 2 : b >= 0xc2 && b < 0xe0 ? 1 : 0;
+    if (more == 0 || b >= 0xf5) return false;
+    unsigned code = b & (0x3fu >> more);
+    for (int k = 0; k < more; k++) {
+      if (i >= s.size() || (static_cast<unsigned char>(s[i]) & 0xc0) != 0x80) return false;
+      code = code << 6 | (static_cast<unsigned char>(s[i++]) & 0x3fu);
+    }
+    const bool overlong = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+    if (overlong || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
+  }
+  return true;
+}
 
 uint64_t header_length(const unsigned char bytes[8], uint64_t file_size) {
   uint64_t n = 0;

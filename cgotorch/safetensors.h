@@ -42,7 +42,9 @@ uint64_t header_length(const unsigned char bytes[8], uint64_t file_size);
 // begin, end, dtype and shape belong together.
 Header parse(std::string_view json, uint64_t data_size);
 
-// The eight bytes and the JSON, padded to a multiple of eight bytes.
+bool is_utf8(std::string_view s);
+
+// The eight bytes and the JSON, padded to a multiple of eight bytes. Strings must be UTF-8.
 std::string format(const Header &header);
 
 }  // namespace cgotorch::safetensors

@@ -106,6 +106,9 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	const op = "Grad"
 	opt := option(opts)
 	checkGrads(op, "outputs", "GradOutputs", len(outputs), opt.GradOutputs)
+	if len(inputs) == 0 {
+		panic(newError(op, RuntimeError, "argument 'inputs' must have a tensor"))
+	}
 	var held holder
 	defer held.free()
 	roots := held.all(op, "outputs", outputs)

@@ -122,6 +122,9 @@ func TestBackwardRefuses(t *testing.T) {
 	x := leaf(1, 2)
 	mustFail(t, gotorch.RuntimeError, "grad can be implicitly created only for scalar outputs", func() { x.Mul(x).Backward() })
 	mustFail(t, gotorch.RuntimeError, "does not require grad and does not have a grad_fn", func() { floats(1).Backward() })
+	mustFail(t, gotorch.RuntimeError, "argument 'inputs' must have a tensor", func() {
+		gotorch.Grad([]gotorch.Tensor{gotorch.Ones(nil).RequiresGrad_()}, nil)
+	})
 	mustFail(t, gotorch.RuntimeError, "'inputs' argument to backward() cannot be empty", func() {
 		x.Sum().Backward(gotorch.BackwardOptions{Inputs: []gotorch.Tensor{}})
 	})

@@ -264,6 +264,11 @@ func ParseSafetensors(data []byte, opts ...LoadOptions) (map[string]Tensor, map[
 
 func takeFile(file *C.TensorFile, device Device) (tensors map[string]Tensor, metadata map[string]string, err error) {
 	defer C.FreeTensorFile(file, false)
+	defer func() {
+		if err != nil {
+			tensors, metadata = nil, nil
+		}
+	}()
 	defer catch(&err)
 	names := unsafe.Slice(file.names, file.n)
 	tensors = make(map[string]Tensor, len(names))

@@ -274,12 +274,13 @@ func TestValuesThatCannotBeSaved(t *testing.T) {
 		}
 	}
 	for text, value := range map[string]map[string]gotorch.Tensor{
-		"tensor 'x' is sparse":                                          {"x": ones(2, 2).ToSparse()},
-		"tensor 'x' is on the meta device":                              {"x": ones(2).To(gotorch.Meta)},
-		"used after Close":                                              {"x": closed},
-		"'tensors' is the zero Tensor":                                  {"x": {}},
-		"cannot be named '__metadata__'":                                {"__metadata__": ones(1)},
-		"contains a NUL byte":                                           {"a\x00b": ones(1)},
+		"tensor 'x' is sparse":             {"x": ones(2, 2).ToSparse()},
+		"tensor 'x' is on the meta device": {"x": ones(2).To(gotorch.Meta)},
+		"used after Close":                 {"x": closed},
+		"'tensors' is the zero Tensor":     {"x": {}},
+		"cannot be named '__metadata__'":   {"__metadata__": ones(1)},
+		"contains a NUL byte":              {"a\x00b": ones(1)},
+		"is not UTF-8":                     {"\xff": ones(1)},
 		"has dtype ComplexDouble, which a safetensors file cannot hold": {"x": gotorch.FromSlice([]complex128{1})},
 	} {
 		var e *gotorch.Error

@@ -39,12 +39,16 @@ type BatchNorm2dOptions struct {
 
 // BatchNorm2d gives each channel of (N, C, H, W) the mean Bias, at first 0, and the deviation Weight,
 // at first 1. In training mode it goes by the mean and variance of the batch, and keeps running ones,
-// by which it goes in evaluation mode. The shape stays.
+// by which it goes in evaluation mode. The shape stays. It panics with a ValueError for CumulativeAverage
+// with a Momentum.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm2d.html.
 func BatchNorm2d(numFeatures int64, opts ...BatchNorm2dOptions) *BatchNorm2dModule {
 	const op = "nn.BatchNorm2d"
 	opt := args.Option(opts)
+	if opt.CumulativeAverage && args.Given(opt.Momentum) {
+		panic(args.ValueError(op, "Momentum and CumulativeAverage exclude each other"))
+	}
 	m := &BatchNorm2dModule{
 		NumFeatures:       numFeatures,
 		Eps:               args.Float(op, "Eps", opt.Eps, 1e-5),

@@ -73,7 +73,7 @@ func Conv2d[K Pair](in, out int64, kernel K, opts ...Conv2dOptions) *Conv2dModul
 		panic(args.ValueError(op, "Padding and SamePadding exclude each other"))
 	case m.SamePadding && (m.Stride[0] != 1 || m.Stride[1] != 1):
 		panic(args.ValueError(op, "padding='same' is not supported for strided convolutions"))
-	case !m.PaddingMode.Valid():
+	case !m.PaddingMode.Valid() || m.PaddingMode == F.PadConstant:
 		panic(args.ValueError(op, "padding_mode must be one of zeros, reflect, replicate and circular, but got %q", m.PaddingMode))
 	}
 	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
@@ -92,10 +92,13 @@ func (m *Conv2dModule) ResetParameters() { resetWeightAndBias(m.Weight, m.Bias) 
 func (m *Conv2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 	m.outer()
 	opt := F.Conv2dOptions{Bias: m.Bias, Stride: m.Stride, Dilation: m.Dilation, Groups: m.Groups}
-	if m.PaddingMode != "" && m.PaddingMode != F.PadZeros {
+	switch {
+	case m.PaddingMode != "" && m.PaddingMode != F.PadZeros:
 		x = F.Pad(x, m.margins(), F.PadOptions{Mode: m.PaddingMode})
-	} else {
-		opt.Padding, opt.SamePadding = m.Padding, m.SamePadding
+	case m.SamePadding:
+		opt.SamePadding = true
+	default:
+		opt.Padding = m.Padding
 	}
 	return F.Conv2d(x, m.Weight, opt)
 }

@@ -722,6 +722,8 @@ func TestLayersRefuseImpossibleOptions(t *testing.T) {
 		"not supported for strided":              func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{SamePadding: true, Stride: []int64{2}}) },
 		"exclude each other":                     func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{SamePadding: true, Padding: []int64{2}}) },
 		"padding_mode must be one of":            func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{PaddingMode: "mirror"}) },
+		`circular, but got "constant"`:           func() { nn.Conv2d(1, 1, 3, nn.Conv2dOptions{PaddingMode: "constant"}) },
+		"Momentum and CumulativeAverage":         func() { nn.BatchNorm2d(1, nn.BatchNorm2dOptions{CumulativeAverage: true, Momentum: 0}) },
 		"probability has to be between 0 and 1":  func() { nn.Dropout(1.5) },
 		"expected 4D input (got 2D input)":       func() { nn.BatchNorm2d(2).Forward(gotorch.Ones([]int64{3, 2})) },
 		"expected more than 1 value per channel": func() { nn.BatchNorm2d(2).Forward(x) },

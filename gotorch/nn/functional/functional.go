@@ -53,6 +53,9 @@ func Conv2d(input, weight gotorch.Tensor, opts ...Conv2dOptions) gotorch.Tensor 
 	opt := args.Option(opts)
 	groups := args.Int("functional.Conv2d", "Groups", opt.Groups, 1)
 	if opt.SamePadding {
+		if opt.Padding != nil {
+			panic(args.ValueError("functional.Conv2d", "Padding and SamePadding exclude each other"))
+		}
 		return gotorch.Conv2dPadding(input, weight, gotorch.Conv2dPaddingOptions{
 			Bias: opt.Bias, Stride: opt.Stride, Padding: "same", Dilation: opt.Dilation, Groups: &groups})
 	}
