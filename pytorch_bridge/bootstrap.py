@@ -58,7 +58,10 @@ def locked(path: Path, waiting_for: str) -> Iterator[None]:
         except OSError:
             print(f"Waiting for another {waiting_for} to end ...", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:  # a process that was forked meanwhile has the file open as well
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def say(text: str) -> None:

@@ -127,7 +127,10 @@ class Cache:
         path.parent.mkdir(mode=0o755, exist_ok=True)
         with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            try:
+                yield
+            finally:  # a process that was forked meanwhile has the file open as well
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _compile(self, place: Path, key: str, source: str, build: Maker) -> tuple[Path, str]:
         for left in place.glob(f"{key}.part-*"):  # by one that was killed: we hold its lock

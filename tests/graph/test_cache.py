@@ -37,10 +37,10 @@ def sum_of_two(op=add, type_=double, names=("x", "y")):
     return [x, y], [op(x, y)]
 
 
-def python(code, **env):
+def python(code, *arguments, **env):
     """Starts a process in which the tests' modules can be imported."""
     return subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}", **env},
         stdout=subprocess.PIPE,
@@ -365,6 +365,29 @@ def test_kill_in_the_middle_of_a_compile_harms_nobody(folder):
     assert compiled_now == "1"
     assert [Path(path).name] == libraries(folder)
     assert not list(folder.glob("*/*.part-*"))
+
+
+def test_a_lock_ends_with_its_block_also_where_a_process_was_forked(folder):
+    """A thread compiles while another forks a worker, which asks for the same graph."""
+    code = """
+import fcntl, os, sys
+from pathlib import Path
+from pytorch_bridge.bootstrap import locked
+from pytorch_bridge.link.cache import Cache
+end, mine = os.pipe()
+path = Path(sys.argv[1]) / "it.lock"
+for held in (Cache(path.parent)._locked(path), locked(path, "")):
+    with held:
+        child = os.fork()
+        if child == 0:
+            os.close(mine)
+            os._exit(len(os.read(end, 1)))  # when its parent is gone
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+    done = python(code, str(folder))
+    _, err = done.communicate()
+    assert done.returncode == 0, err
 
 
 @pytest.mark.parametrize("text", ["", "[", "[" * 100_000, "null", "[]", '{"library": 1}', "\xff"])
