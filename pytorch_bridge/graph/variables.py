@@ -158,7 +158,7 @@ def _tensor_binary(native: str, reflected: bool) -> Any:
             return NotImplemented  # no tensor is None
         swap = reflected and native not in _COMMUTATIVE
         a, b = (other, self) if swap else (self, other)
-        if reflected and native == "sub" and not isinstance(other, Variable):
+        if reflected and native == "sub" and not isinstance(other, TensorMethods):
             return ops.rsub(self, other)
         numbers = (bool, int, float, complex, ValueVariable)
         if reflected and native == "div" and isinstance(other, numbers):

@@ -112,7 +112,8 @@ def native_grad(
     values.update(zip(trace.grads, grads, strict=True))
     known = set(values)
     _check_random(op, trace, known)
-    importer = Importer(values, lambda name: _attribute(trace.module, name), _HANDLERS)
+    handlers = {**_HANDLERS, "view.default": _summed} if op.native.pointwise else _HANDLERS
+    importer = Importer(values, lambda name: _attribute(trace.module, name), handlers)
     found = importer.convert([r for r in trace.results if r is not None])
     results: list[Variable | None] = []
     remaining = iter(found)
@@ -124,6 +125,20 @@ def native_grad(
 def _reshaped(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
     (made,) = native("reshape").apply(native("reshape").bind(args[:2], {})).outputs
     return made
+
+
+def _summed(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
+    """As `_reshaped`, in an elementwise op's gradient. Where a sum of what was broadcast is viewed
+    without the dimensions that were added, only those go: an open size of 1 may have been
+    broadcast, too, and `_fitted` sums along it."""
+    x, sizes = args
+    node = x.owner
+    if node is not None and getattr(node.op, "name", "") == "sum.dim_IntList":
+        _, dims, keepdim, _ = node.op.arguments
+        added = range(x.type.ndim - len(sizes))
+        if keepdim is True and added and set(added) <= set(dims):
+            return native("squeeze.dims").apply([x, list(added)]).outputs[0]
+    return _reshaped(importer, target, args, kwargs)
 
 
 def _batch_norm_backward(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:

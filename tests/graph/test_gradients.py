@@ -347,6 +347,16 @@ def batch_norm(library, x, weight, training=True):
     return library.batch_norm(x, weight, None, *running, training, 0.1, 1e-5, False)
 
 
+def test_an_open_size_of_one_is_broadcast_along_with_dimensions():
+    u, v = TensorType("float32", (None,))("u"), TensorType("float32", (4, 2, 3))("v")
+    f = function([u, v], grad((u * v).sum(), u), mode="py")
+    value = torch.randn(4, 2, 3)
+    for n in (1, 3):
+        leaf = torch.ones(n, requires_grad=True)
+        (wanted,) = torch.autograd.grad((leaf * value).sum(), leaf)
+        torch.testing.assert_close(f(leaf.detach(), value), wanted)
+
+
 def test_batch_norm_of_pictures_of_any_size():
     x = TensorType("float32", (None, 6, None, None))("x")
     found, wanted = norm_gradients(batch_norm, x, torch.randn(2, 6, 3, 5))

@@ -81,10 +81,12 @@ def test_powers_are_rounded_as_pow_rounds_them():
     assert function([x, n], x**n, "c_only")(*values) == pow(*values)
 
 
-def test_a_number_is_divided_by_a_tensor():
+def test_numbers_before_tensors():
     x, n = TensorType("float32", (3,))("x"), schema_type("int")("n")
     value = torch.tensor([3.0, 0.0, -7.0])
-    assert torch.equal(function([x, n], n / x, "c_only")(value, 10), 10 / value)
+    quotient, difference = function([x, n], [n / x, n - x], "c_only")(value, 10)
+    assert torch.equal(quotient, 10 / value)
+    assert torch.equal(difference, 10 - value)
 
 
 def test_bits_of_floats_are_refused_before_anything_runs():
