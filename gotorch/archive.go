@@ -21,6 +21,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 	"unsafe"
 
 	"gotorch.dev/gotorch/internal/pickle"
@@ -100,7 +101,10 @@ func (a *archiveWriter) value(v any, depth int) error {
 	case bool:
 		p.Bool(v)
 	case string:
-		if !p.String(strings.ToValidUTF8(v, "\ufffd")) {
+		if !utf8.ValidString(v) { // two names could become one
+			return saveError(ValueError, "the string %q is not UTF-8, as Python's are: save a []byte", v)
+		}
+		if !p.String(v) {
 			return saveError(ValueError, "a string is longer than 4 GB")
 		}
 	case []byte:

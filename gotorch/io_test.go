@@ -264,6 +264,7 @@ func TestValuesThatCannotBeSaved(t *testing.T) {
 		"contains itself":                            endless,
 		"sparse, quantised, nested and meta tensors": ones(2).To(gotorch.Meta),
 		"a value is the zero DType":                  gotorch.DType(0),
+		`the string "\xff" is not UTF-8`:             map[string]any{"\xff": 1},
 		"a value of type *int cannot be saved":       new(int),
 		"a value of type chan int cannot be saved":   []any{make(chan int)},
 		"nested and meta tensors cannot be saved":    ones(2, 2).ToSparse(),
