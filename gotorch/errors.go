@@ -130,7 +130,15 @@ func MustNil(err unsafe.Pointer) {
 //
 //go:noinline
 func panicC(op string, err unsafe.Pointer) {
-	panic(takeError(op, err))
+	panic(takeFailure(op, err))
+}
+
+// takeFailure is takeError for calls that compute and are not run again: where memory was out, there is
+// room when the program tries again.
+func takeFailure(op string, err unsafe.Pointer) *Error {
+	e := takeError(op, err)
+	makeRoom(e)
+	return e
 }
 
 // takeError makes an *Error of the message that C returned, and frees it. If Go code that C called has

@@ -30,7 +30,7 @@ func init() {
 			// The results are the caller's already, also where the handler panics.
 			warningsOf{(*C.struct_cgotorch_warnings)(w)}.handOn(true)
 		},
-		Error: func(op string, message uintptr) error { return takeError(op, pointer(message)) },
+		Error: func(op string, message uintptr) error { return takeFailure(op, pointer(message)) },
 		Held:  Tensor.held,
 		Tensor: func(handle uintptr, meta int64, scope uintptr) Tensor {
 			return newTensor(&outTensor{handle, meta}, pointer(scope))

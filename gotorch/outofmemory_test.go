@@ -85,6 +85,20 @@ func TestDeadTensorsMakeRoomOnTheCPU(t *testing.T) {
 		if !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "can't allocate memory") {
 			t.Fatal(err)
 		}
+		// A backward pass is not run again, but frees the dead.
+		loss := x.RequiresGrad_().Mul(x.Detach()).Sum()
+		gotorch.ReleaseCachedMemory()
+		for uint64(dataBytes(t)+size) <= bound {
+			gotorch.FromScalar(1).Expand(shape).Clone()
+		}
+		before := gotorch.MemoryStats().NativeBytes
+		err = gotorch.Try0(func() { loss.Backward() })
+		if err == nil || !strings.Contains(err.Error(), "can't allocate memory") {
+			t.Fatal(err)
+		}
+		if after := gotorch.MemoryStats().NativeBytes; after > before-2*size {
+			t.Errorf("%d MiB are in use after a backward pass that found no memory, before %d", after>>20, before>>20)
+		}
 		x.Close()
 	})
 	t.Log("ran out of memory at the end")

@@ -115,7 +115,7 @@ func TestNestedBackward(t *testing.T) {
 		return gotorch.Item[float64](w.Grad().Sum())
 	}
 	finish(t, func() {
-		nest(150)
+		nest(1500)
 		if got := nest(3); got != 46 { // each is 2 * (1 + the one inside)
 			t.Errorf("got %v, want 46", got)
 		}
