@@ -2,8 +2,9 @@ package gotorch
 
 import (
 	"math"
-	"runtime"
 	"slices"
+
+	"gotorch.dev/gotorch/internal/finalize"
 )
 
 // Lent returns how many Go values libtorch holds: memory of FromBlob, hooks, functions.
@@ -31,11 +32,7 @@ func Causes() int {
 // another is found one collection later.
 func Collect() {
 	for range 4 {
-		// Finalisers run one after the other: this one after those of the collections before.
-		ran := make(chan bool)
-		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(ran) })
-		runtime.GC()
-		<-ran
+		finalize.Dead()
 		drainAll()
 	}
 }

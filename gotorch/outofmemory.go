@@ -6,11 +6,11 @@ package gotorch
 import "C"
 
 import (
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"gotorch.dev/gotorch/internal/finalize"
 )
 
 // Memory is not out while dead tensors hold it: when an op finds none, what is dead is freed and the op
@@ -53,15 +53,7 @@ func reclaim(times int) {
 	reclaiming.Lock()
 	defer reclaiming.Unlock()
 	for range times {
-		// Finalisers run one after the other: this one after those of the tensors that the same
-		// collection found. A program's own finaliser may be what called, and then it never comes.
-		ran := make(chan struct{})
-		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(ran) })
-		runtime.GC()
-		select {
-		case <-ran:
-		case <-time.After(time.Second):
-		}
+		finalize.Dead()
 		drainAll()
 	}
 }

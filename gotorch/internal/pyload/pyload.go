@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"unsafe"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/finalize"
 )
 
 // Function reads its arguments, calls a function of the loaded package and writes the results.
@@ -188,11 +188,7 @@ func Collect() {
 	defer collecting.Unlock()
 	// What one object kept alive is found one collection later.
 	for range 2 {
-		done := make(chan struct{})
-		// Finalisers run one after the other: this one after those of the same collection.
-		runtime.SetFinalizer(new([16]*byte), func(*[16]*byte) { close(done) })
-		runtime.GC()
-		<-done
+		finalize.Dead()
 		gotorch.ReleaseCachedMemory()
 	}
 }
