@@ -629,6 +629,16 @@ bool FunctionNeedsInputGrad(FunctionContext context, int64_t i) {
   return function(context)->needs(i);
 }
 
+const char *GradFnName(Tensor t, const char **result) {
+  return guard([&] {
+    const auto &node = in(t, "t").grad_fn();
+    const std::string name = node ? node->name() : std::string();
+    char *copy = strdup(name.c_str());
+    if (copy == nullptr) throw std::bad_alloc();
+    *result = copy;
+  });
+}
+
 void SetAnomalyMode(bool enabled, bool check_nan) {
   ag::AnomalyMode::set_enabled(enabled, check_nan);
 }

@@ -121,6 +121,10 @@ CGOTORCH_API const char *FunctionSavedTensors(FunctionContext context, Tensor *r
 CGOTORCH_API bool FunctionNeedsInputGrad(FunctionContext context, int64_t i)
     CGOTORCH_SYMBOL(FunctionNeedsInputGrad);
 
+/* The name of the node that made t, "AddBackward0"; an empty string for leaves. Free with
+ * FreeString. */
+CGOTORCH_API const char *GradFnName(Tensor t, const char **result) CGOTORCH_SYMBOL(GradFnName);
+
 /* Anomaly detection -------------------------------------------------------------------------- */
 
 /* While it is on, the forward call of every node is recorded, an error in a backward pass warns

@@ -1,6 +1,5 @@
 // index.cc: a[...] as in Python, by the functions of at::indexing, which Python's own are made
 // from.
-#define AT_PER_OPERATOR_HEADERS  // or TensorIndexing.h takes in all of ATen's functions
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>

@@ -5,7 +5,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <cstring>
@@ -272,16 +271,6 @@ const char *FromBlob(void *data, int64_t nbytes, const int64_t *sizes, int64_t n
     at::Tensor t = maker.make_tensor();
     held->owned = true;
     out(result, std::move(t));
-  });
-}
-
-const char *GradFnName(Tensor t, const char **result) {
-  return guard([&] {
-    const auto &node = in(t, "t").grad_fn();
-    const std::string name = node ? node->name() : std::string();
-    char *copy = strdup(name.c_str());
-    if (copy == nullptr) throw std::bad_alloc();
-    *result = copy;
   });
 }
 

@@ -80,10 +80,6 @@ CGOTORCH_API const char *FromBlob(void *data, int64_t nbytes, const int64_t *siz
                                   void (*deleter)(void *context), void *context, Tensor *result)
     CGOTORCH_SYMBOL(FromBlob);
 
-/* The name of the node that made t, "AddBackward0"; an empty string for leaves. Free with
- * FreeString. */
-CGOTORCH_API const char *GradFnName(Tensor t, const char **result) CGOTORCH_SYMBOL(GradFnName);
-
 /* How a quantised tensor maps integers to numbers. Per-tensor schemes fill scale and zero_point;
  * per-channel ones fill axis and leave the tables to QPerChannelScales and QPerChannelZeroPoints.
  */

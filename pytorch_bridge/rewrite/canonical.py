@@ -180,7 +180,7 @@ def _order(node: Apply) -> list[int] | None:
         return [d % ndim for d in a["dims"]] if all(isinstance(d, int) for d in a["dims"]) else None
     if base == "numpy_T":
         return order[::-1]
-    dims = [v for k, v in a.items() if k != "self"] or ([-2, -1] if ndim > 1 else [0, 0])
+    dims = [v for k, v in a.items() if k != "self"] or [-2, -1]
     if not all(isinstance(d, int) for d in dims) or not ndim:
         return None if ndim else order
     i, j = (d % ndim for d in dims)
