@@ -68,11 +68,21 @@ class SGD:
             gradient = ops.add(gradient, parameter, alpha=self.weight_decay)
         if self.momentum:
             # In the first step, zero times the momentum and the gradient are the gradient.
-            buffer = ops.add_(ops.mul_(state["momentum_buffer"], self.momentum), gradient, alpha=1)
+            buffer = ops.add_(_times(state["momentum_buffer"], self.momentum), gradient, alpha=1)
             found.append(buffer)
             ahead = self.nesterov
             gradient = ops.add(gradient, buffer, alpha=self.momentum) if ahead else buffer
         return [ops.add_(parameter, gradient, alpha=-lr), *found]
+
+
+def _times(x: Any, number: Any) -> Any:
+    """Multiplies in place, as Python's mul_ does."""
+    from . import ops
+    from .ops.in_place import SHORT
+
+    if x.type.dtype in SHORT:  # where aten::mul_.Scalar rounds the number first
+        return ops.copy_(x, ops.mul(x, number))
+    return ops.mul_(x, number)
 
 
 @dataclass(frozen=True)
@@ -100,11 +110,11 @@ class Adam:
 
         beta1, beta2 = self.betas
         if self.weight_decay and self.decoupled:
-            parameter = ops.mul_(parameter, 1 - lr * self.weight_decay)
+            parameter = _times(parameter, 1 - lr * self.weight_decay)
         elif self.weight_decay:
             gradient = ops.add(gradient, parameter, alpha=self.weight_decay)
         mean = ops.lerp_(state["exp_avg"], gradient, 1 - beta1)
-        square = ops.mul_(state["exp_avg_sq"], beta2)
+        square = _times(state["exp_avg_sq"], beta2)
         square = ops.addcmul_(square, gradient, gradient, value=1 - beta2)
         # Numbers are computed as Python does it: pow is not always sqrt.
         step_size = lr / (1 - scalar.pow(beta1, step))

@@ -85,7 +85,7 @@ class InPlace(CallsTorch):
             return False
         if x.dtype is None or x.dtype != y.dtype or x.device != "cpu" or y.device != "cpu":
             return False
-        if not rounds_alike(x.dtype):
+        if not rounds_alike(x.dtype) or (x.dtype in SHORT and rounds_number(self.op.native)):
             return False
         if x.shape is None or y.shape is None or len(x.shape) != len(y.shape):
             return False
@@ -151,6 +151,15 @@ class InPlace(CallsTorch):
 
     def c_support_code(self) -> Sequence[str]:
         return [_SUPPORT, _ROW_MAJOR] if self.copying else [_SUPPORT]
+
+
+SHORT = ("float16", "bfloat16")
+
+
+def rounds_number(function: NativeFunction) -> bool:
+    """Whether PyTorch's function that writes into its argument rounds a number to that one's dtype
+    first: mul_ with a number, unlike mul, and unlike mul_ in Python, which makes a tensor of it."""
+    return function.name in ("mul.Scalar", "multiply.Scalar")
 
 
 def rounds_alike(dtype: str | None) -> bool:

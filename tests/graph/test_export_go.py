@@ -483,6 +483,23 @@ def test_golden_values_have_what_a_call_writes(module):
 # In Python
 
 
+def test_training_steps_in_half_precision_are_those_of_torch_optim():
+    torch.manual_seed(0)
+    module = nn.Linear(20, 5).bfloat16()
+    step = pb.training_step(
+        exported(copy.deepcopy(module), torch.randn(8, 20).bfloat16()),
+        pb.Training(optimizer=pb.SGD(momentum=0.9)),
+    )
+    opt = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(4):
+        x, t = torch.randn(8, 20).bfloat16(), torch.randint(5, (8,))
+        opt.zero_grad()
+        torch.nn.functional.cross_entropy(module(x), t).backward()
+        opt.step()
+        step(x, t, lr=0.05)
+    assert torch.equal(step.checkpoint()["model_state_dict"]["weight"], module.weight)
+
+
 def test_training_steps_are_those_of_torch_optim(models):
     normed = models["normed"]
     trained = exported(copy.deepcopy(normed).train(), torch.randn(4, 6), **batch())

@@ -165,3 +165,11 @@ def test_complex_numbers_are_not_made_in_place(name):
     for n in range(1, 40):
         a, b = (numbers((n,), torch.complex64) for _ in range(2))
         assert torch.equal(bits(f(a, b)), bits(plain(a, b)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mode", ["py", "c_only"])
+def test_a_number_is_not_rounded_to_the_dtype_that_it_multiplies(dtype, mode):
+    x = TensorType(dtype, (None,))("x")
+    v = torch.randn(500, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    assert torch.equal(function([x], x * 0.9 * 0.7, mode=mode)(v), v * 0.9 * 0.7)
