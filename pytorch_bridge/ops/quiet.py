@@ -9,11 +9,21 @@ import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import cache
+from typing import Any
 
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
-# Python's filters of warnings are one list for all threads: two that change and restore it at a
-# time could leave it changed.
 _one_at_a_time = threading.RLock()
+
+
+class _WhereSilent:
+    """Stands in a filter of warnings where a pattern does. Filters are one list for all threads: so
+    they see this one, and it fits nothing of theirs."""
+
+    def match(self, text: str) -> bool:
+        return _silent.get()
+
+
+_filter: Any = ("ignore", _WhereSilent(), Warning, None, 0)
 
 
 @cache
@@ -35,10 +45,14 @@ def quiet() -> Iterator[None]:
     """No warning is shown, and torch does not log what fails: the failure is raised, and answered.
     Threads wait for each other here; others are not told less than they were."""
     _listen()
-    with _one_at_a_time, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _one_at_a_time:
+        # Not catch_warnings: two threads that change and restore the list could leave it changed.
+        filters: Any = warnings.filters
+        filters.insert(0, _filter)
         token = _silent.set(True)
         try:
             yield
         finally:
             _silent.reset(token)
+            with contextlib.suppress(ValueError):  # somebody has reset the list
+                filters.remove(_filter)

@@ -33,7 +33,7 @@ from pytorch_bridge import (
 from pytorch_bridge.graph.basic import toposort
 from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.link.python import PythonLinker
-from pytorch_bridge.ops import Composite, Elemwise, Reduce, scalar
+from pytorch_bridge.ops import Composite, Elemwise, Reduce, quiet, scalar
 from pytorch_bridge.ops.native import native
 from pytorch_bridge.ops.op import Op
 from pytorch_bridge.rewrite.merge import merge
@@ -894,15 +894,29 @@ def test_typing_changes_nothing_that_other_threads_see():
     threads = [threading.Thread(target=build, args=(n,)) for n in range(4)]
     for t in threads:
         t.start()
-    while any(t.is_alive() for t in threads):
-        seen.append(torch._check_with is check)
-        threads[0].join(0.01)
-        for t in threads:
-            t.join(0.01)
+    sent = 0
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        while any(t.is_alive() for t in threads):
+            seen.append(torch._check_with is check)
+            warnings.warn("of this thread", stacklevel=1)
+            sent += 1
+            threads[sent % 4].join(0.002)
+    assert [str(w.message) for w in told].count("of this thread") == sent > 1
     assert seen.count("float32") == 16
     assert False not in seen
-    assert warnings.filters == filters
+    assert [f for f in warnings.filters if f is not quiet._filter] == filters
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_is_quiet_warns_nobody():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with quiet.quiet():
+            warnings.warn("of a trial", stacklevel=1)
+            torch._C._warn()  # from C++
+        with pytest.raises(UserWarning, match="of the program"):
+            warnings.warn("of the program", stacklevel=1)
 
 
 def test_dtypes_are_promoted_as_in_torch():
