@@ -30,7 +30,7 @@ typedef struct {
 } cgotorch_held;
 
 /* Puts a handle into the place of each word, of its own; zeros stay. ValueError where a tensor was
- * closed; on failure no handle is there, and no word either. */
+ * closed. On failure no handle is held, and what is in the places then is of no use. */
 CGOTORCH_API const char *cgotorch_hold_words(const cgotorch_held *held, int64_t n);
 /* Frees these handles. */
 CGOTORCH_API void cgotorch_drop_held(const cgotorch_held *held, int64_t n);

@@ -7,7 +7,7 @@
 
 namespace cgotorch {
 
-// Calls f with each type of device that compute beside the processor and has a backend by now.
+// Calls f with each type of device that computes beside the processor and has a backend by now.
 template <class F>
 void for_each_backend(F &&f) {
   for (const c10::DeviceType type :
