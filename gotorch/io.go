@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
 
@@ -58,7 +58,7 @@ func SaveTensors(path string, tensors map[string]Tensor) error {
 // LoadTensors reads the tensors of a file, by their names: a safetensors file, or one of [Save] or
 // torch.save that holds a dict of tensors. Which it is does not depend on the file's name.
 func LoadTensors(path string, opts ...LoadOptions) (map[string]Tensor, error) {
-	f, size, err := openFile(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -134,30 +134,12 @@ func archiveName(path string) string {
 // UnpicklingError or ValueError. So it does of a file that asks for far more memory or time than one of
 // its length needs, or whose values are in so many places at once that nobody could print them.
 func Load(path string, opts ...LoadOptions) (any, error) {
-	f, size, err := openFile(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	return load(f, f, size, opts)
-}
-
-// openFile opens a file to read. Whoever loads a file opens it once: its name may lead to another file
-// a moment later.
-func openFile(path string) (f *os.File, size int64, err error) {
-	f, err = os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	}
-	if err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, info.Size(), nil
 }
 
 // Decode is [Load] for size bytes from anywhere, such as a bytes.Reader. It cannot map them.
@@ -233,7 +215,7 @@ func freeStrings(cs []*C.char) {
 
 // LoadSafetensors reads a safetensors file: its tensors by their names, and its metadata.
 func LoadSafetensors(path string, opts ...LoadOptions) (map[string]Tensor, map[string]string, error) {
-	f, _, err := openFile(path)
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}

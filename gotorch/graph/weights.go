@@ -3,17 +3,17 @@ package graph
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"unsafe"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/regular"
 )
 
 // Weight says what a tensor of a generated package is.
@@ -54,12 +54,14 @@ type Weights struct {
 // The error is that of the operating system where the file cannot be read; else an *gotorch.Error of
 // kind ValueError, which names op, the file and what is wrong with it.
 func LoadWeights(op, path, sum string, specs []Weight, orders ...[]int) (*Weights, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a device may never end
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	}
-	data, err := os.ReadFile(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
+	}
+	defer f.Close()
+	data := make([]byte, size)
+	if _, err := io.ReadFull(f, data); err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
 	if got := sha256.Sum256(data); sum != "" && hex.EncodeToString(got[:]) != sum {
 		return nil, args.ValueError(op, "%s is not the file that the package was generated with: its SHA-256 sum is %x, not %s",

@@ -5,16 +5,23 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/graph"
+	"gotorch.dev/gotorch/internal/testhelp"
 )
 
 func TestWeightsAreNoDevice(t *testing.T) {
 	var e *fs.PathError
-	for _, path := range []string{"/dev/zero", t.TempDir()} {
+	pipe := filepath.Join(t.TempDir(), "pipe") // which nobody writes into
+	testhelp.Must(t, syscall.Mkfifo(pipe, 0o600))
+	for _, path := range []string{"/dev/zero", t.TempDir(), pipe} {
 		if _, err := graph.LoadWeights("Load", path, "", nil); !errors.As(err, &e) {
+			t.Errorf("%s: got %v", path, err)
+		}
+		if _, err := gotorch.LoadTensors(path); !errors.As(err, &e) {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
