@@ -288,6 +288,10 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
     guarded(root)
     export_go(plain_function(), root / "plain")
+    # Packages of one name in one program: with the same function, and with another.
+    export_go(plain_function(), root / "again/plain")
+    (x, w), y = plain_function()
+    export_go(([x, w], ops.neg(y)), root / "other/plain")
     export_go(kinds(), root / "kinds", example=KINDS_EXAMPLE)
     export_go(names(), root / "names")
     export_go(constants(), root / "constants", name="Predict")

@@ -6,6 +6,7 @@ block of arguments and results, which the function reads and fills.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -170,12 +171,20 @@ class PackageFunction(CFunction):
         if self.constants:
             constants = "\n * constants are the package's weights, in the order of the Go file."
         prototype = _wrapped(f"const char *{self.name}(", self.parameters() or ["void"])
+        # A program may have two packages of one name, such as two versions of a model: functions
+        # that differ have symbols that differ, and of equal ones the linker takes one.
+        mark = hashlib.sha256(self.source().encode()).hexdigest()[:16]
+
+        def labelled(declaration: str, name: str) -> str:
+            return f'{declaration[:-1]}\n    __asm__("{name}_{mark}") __attribute__((weak));'
+
         return (
             f"{GENERATED_C.strip()}\n#ifndef {guard}\n#define {guard}\n\n"
             '#include "cgotorch.h"\n\n#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
             f"/* The graph as a C function, with the conventions of cgotorch.h.{constants} */\n"
-            f"{prototype}\n\n/* The same for Go. */\nstruct {self.block};\n"
-            f"void {self.entry}(struct {self.block} *b);\n\n"
+            f"{labelled(prototype, self.name)}\n\n/* The same for Go. */\nstruct {self.block};\n"
+            + labelled(f"void {self.entry}(struct {self.block} *b);", self.entry)
+            + "\n\n"
             "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"
         )
 
