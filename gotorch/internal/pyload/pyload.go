@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +21,6 @@ import (
 	"unsafe"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/finalize"
 )
 
 // Function reads its arguments, calls a function of the loaded package and writes the results.
@@ -182,13 +183,26 @@ func collectInPause() {
 
 var collecting sync.Mutex
 
+// finalized returns when the finalisers that wait have run, or take too long: finalize.Dead says more,
+// which the copy of this package cannot import.
+func finalized() {
+	counts := []metrics.Sample{{Name: "/gc/finalizers/queued:finalizers"}, {Name: "/gc/finalizers/executed:finalizers"}}
+	metrics.Read(counts)
+	queued := counts[0].Value.Uint64()
+	for start := time.Now(); counts[1].Value.Uint64() < queued && time.Since(start) < time.Second; {
+		time.Sleep(20 * time.Microsecond)
+		metrics.Read(counts[1:])
+	}
+}
+
 // Collect frees every tensor that the program has dropped.
 func Collect() {
 	collecting.Lock()
 	defer collecting.Unlock()
 	// What one object kept alive is found one collection later.
 	for range 2 {
-		finalize.Dead()
+		runtime.GC()
+		finalized()
 		gotorch.ReleaseCachedMemory()
 	}
 }
