@@ -13,6 +13,8 @@ from .catalogue import GO, entries
 
 Result = Mapping[str, Any]
 
+COMPILER, BUILD = 3.0, 10.0  # seconds that a model may take: the C compiler's CPU; `go build`
+
 
 def versions() -> dict[str, str]:
     return {n: metadata.version(n) for n in ("torch", "torchvision", "timm", "transformers")}
@@ -27,6 +29,10 @@ def _ratio(found: Result | None, over: str, under: str) -> str:
     if not found or over not in found or under not in found:
         return ""
     return f"{found[over] / found[under]:.2f}"
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return f"{len(keys)}: {', '.join(keys)}" if keys else "0"
 
 
 def _rows(results: Mapping[str, Mapping[str, Result]], names: Sequence[str]) -> list[str]:
@@ -54,6 +60,8 @@ def write(folder: Path, page: Path) -> None:
     exported = {k: m for k, m in models.items() if m.get("stage") != "export"}
     equal = [k for k, m in models.items() if "error" not in m]
     speeds = [m["eager"] / m["ours"] for m in models.values() if "ours" in m]
+    slow = [k for k, m in models.items() if m.get("compiler", 0) > COMPILER]
+    built = {k: r["go"]["build"] for k, r in results.items() if "build" in r.get("go", {})}
     used: dict[str, str] = {}
     for r in results.values():
         used |= r.get("versions", {})
@@ -75,6 +83,12 @@ def write(folder: Path, page: Path) -> None:
         f"| of these that torch.export carries | {len(exported)} |",
         f"| of these equal at every size, to the last bit | {len(equal)} |",
     ]
+    text.append(f"| that take the C compiler more than {COMPILER:.0f} s of CPU | {_listed(slow)} |")
+    if built:
+        longest = max(built, key=lambda k: built[k])
+        text.append(f"| longest `go build` of {len(built)}, in s ({longest}) | {built[longest]} |")
+        late = [k for k, seconds in built.items() if seconds > BUILD]
+        text.append(f"| Go packages that take more than {BUILD:.0f} s | {_listed(late)} |")
     if speeds:
         text.append(f"| times as fast as eager, median | {median(speeds):.2f} |")
     text += [
@@ -112,7 +126,12 @@ def write(folder: Path, page: Path) -> None:
         for stage in ("model", "go", "torch")
         if "error" in r.get(stage, {})
     ]
-    if wrong:
+    refused = [(k, m["error"]) for k, m in models.items() if k not in exported]
+    if refused:
+        text += ["", "## What torch.export does not carry", ""]
+        text += [f"- {key}: `{_first(error)}`" for key, error in refused]
+    ours = [w for w in wrong if w[0] in exported]
+    if ours:
         text += ["", "## What is not equal, or cannot be", ""]
-        text += [f"- {key}, {stage}: `{_first(error)}`" for key, stage, error in wrong]
+        text += [f"- {key}, {stage}: `{_first(error)}`" for key, stage, error in ours]
     page.write_text("\n".join(text) + "\n")
