@@ -35,7 +35,7 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytorch_bridge import toolchain, versions
@@ -235,8 +235,9 @@ class Environment:
             yield
             compiling.wait()
         finally:
-            if compiling.poll() is None:
+            with suppress(ProcessLookupError):
                 os.killpg(compiling.pid, signal.SIGTERM)
+            compiling.wait()
 
     def _pip(self, *arguments: str) -> None:
         options = [] if sys.stdout.isatty() else ["--quiet"]

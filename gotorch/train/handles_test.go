@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"path/filepath"
-	"runtime"
 	"testing"
-	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/finalize"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
@@ -151,8 +150,7 @@ func TestEveryUseGivesItsTensorsBack(t *testing.T) {
 		}
 	}
 	live := func() int64 {
-		runtime.GC()
-		time.Sleep(2 * time.Millisecond) // finalisers run by themselves
+		finalize.Dead()
 		return gotorch.MemoryStats().LiveHandles
 	}
 	left := func(use func()) int64 {

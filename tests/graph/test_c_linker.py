@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import re
 import subprocess
@@ -753,36 +754,49 @@ def test_b21_what_a_node_in_python_is_given_is_extracted_again():
 # Threads ----------------------------------------------------------------------------------------
 
 
-class Sleep(Binary):
-    """Sleeps for 0.2 s."""
+class Meet(Binary):
+    """Says that it runs, then waits for an answer: 1 where one came, 0 after `patience` ms."""
+
+    patience = 300
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.said = (ctypes.c_int * 2)()
 
     def c_headers(self):
         return ["<unistd.h>"]
 
     def c_code(self, node, name, inputs, outputs, sub):
-        return f"{outputs[0]} = {inputs[0]}; usleep(200000);"
+        return f"""
+            volatile int *said = (volatile int *)0x{ctypes.addressof(self.said):x};
+            said[0] = 1;
+            for (int i = 0; i < {self.patience} && !said[1]; i++) usleep(1000);
+            {outputs[0]} = said[1];"""
 
     def c_compile_args(self):
         return ["-D_DEFAULT_SOURCE"]
 
 
-class FreeSleep(Sleep):
+class FreeMeet(Meet):
+    patience = 60_000
+
     def c_needs_gil(self, node):
         return False
 
 
-@pytest.mark.parametrize(("op", "others_run"), [(Sleep, False), (FreeSleep, True)])
-def test_other_threads_run_while_no_node_needs_the_interpreter(op, others_run):
+@pytest.mark.parametrize(("kind", "others_run"), [(Meet, 0), (FreeMeet, 1)])
+def test_other_threads_run_while_no_node_needs_the_interpreter(kind, others_run):
     x = double("x")
-    f = compiled([x], [op("sleep", "+")(x, x)])
-    ticks = []
-    thread = threading.Thread(target=lambda: [f(1.0), ticks.append("end")])
+    op = kind("meet", "+")
+    f = compiled([x], [op(x, x)])
+    results = []
+    thread = threading.Thread(target=lambda: results.append(f(1.0)))
     thread.start()
-    while thread.is_alive():
-        ticks.append(1)
-        time.sleep(0.01)
+    while not op.said[0]:
+        time.sleep(0.001)
+    op.said[1] = 1
     thread.join()
-    assert (ticks.index("end") > 5) == others_run
+    assert results == [others_run]
 
 
 def test_several_threads_call_one_graph():

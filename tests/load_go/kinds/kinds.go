@@ -258,8 +258,9 @@ func NativeBytes() int64 { return gotorch.MemoryStats().AllocatedBytes }
 
 var inside, most atomic.Int64
 
-// Together waits, and returns how many calls of it were going on at a time at most.
-func Together(wait time.Duration) int64 {
+// Together waits until as many calls of it go on as callers says, or a minute, and returns how many
+// went on at a time at most.
+func Together(callers int64) int64 {
 	n := inside.Add(1)
 	defer inside.Add(-1)
 	for {
@@ -268,7 +269,9 @@ func Together(wait time.Duration) int64 {
 			break
 		}
 	}
-	time.Sleep(wait)
+	for end := time.Now().Add(time.Minute); most.Load() < callers && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	return most.Load()
 }
 
@@ -286,18 +289,26 @@ func Goroutines(x gotorch.Tensor, n int) gotorch.Tensor {
 	return gotorch.Stack(parts).SumDim([]int64{0})
 }
 
-// Spin counts in a goroutine, in a loop that calls nothing.
-func Spin(n int) int {
-	done := make(chan int)
+var spinning atomic.Bool
+
+// Spin goes round in a goroutine, in a loop that calls nothing, until StopSpinning, or a minute.
+func Spin() {
+	spinning.Store(true)
+	time.AfterFunc(time.Minute, StopSpinning)
+	done := make(chan bool)
 	go func() {
-		x := 0
-		for i := range n {
-			x ^= i * x >> 1
+		for spinning.Load() {
 		}
-		done <- x
+		close(done)
 	}()
-	return <-done
+	<-done
 }
+
+// Spinning says whether Spin goes round.
+func Spinning() bool { return spinning.Load() }
+
+// StopSpinning ends Spin.
+func StopSpinning() { spinning.Store(false) }
 
 // CloseLater closes tensors one by one after it has returned.
 func CloseLater(tensors []gotorch.Tensor) {
