@@ -438,6 +438,16 @@ func TestIndexViewsShareGraph(t *testing.T) {
 	}
 }
 
+// What an integer in a tensor names is a view, as what an integer names is.
+func TestIndexByATensorOfNoDimensionsIsAView(t *testing.T) {
+	w := gotorch.Ones([]int64{2}).RequiresGrad_()
+	x := gotorch.Ones([]int64{2, 2})
+	x.Index(gotorch.FromScalar(int64(1))).Mul_(w)
+	if !x.RequiresGrad() {
+		t.Error("a change of the view is not recorded in its base")
+	}
+}
+
 func TestIndexInModes(t *testing.T) {
 	leaf := gotorch.FromSlice([]float32{1, 2, 3}).RequiresGrad_()
 	gotorch.NoGrad(func() {

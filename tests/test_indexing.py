@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import warnings
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import make_index_golden as golden
 import pytest
 import torch
+from torch.autograd import forward_ad
 
+from pytorch_bridge.extension import from_handle, to_handle
 from pytorch_bridge.testing.gotests import ensure_library, run_go
 from pytorch_bridge.versions import REFERENCE_TORCH
 
@@ -29,6 +32,29 @@ def test_every_expression_is_asked_once() -> None:
     assert len(asked) > 800
     twice = {text for text in asked if asked.count(text) > 1}
     assert not twice
+
+
+class Term(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("kind", "start", "stop", "step", "of")]
+
+
+def test_an_item_of_a_dual_tensor_has_its_tangent(library) -> None:
+    get_item = ctypes.CDLL(os.fspath(library.library)).cgotorch_GetItem
+    get_item.restype = ctypes.c_char_p
+    x, result = torch.arange(4.0), ctypes.c_void_p()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        named = (ctypes.c_int64 * 2)(1, 2)
+        handle = ctypes.c_void_p(to_handle(dual))
+        for term in (
+            Term(kind=2, start=1, stop=3, step=1),  # a slice
+            Term(kind=8, start=2, of=ctypes.addressof(named)),  # a list
+        ):
+            error = get_item(handle, ctypes.byref(term), ctypes.c_int64(1), ctypes.byref(result))
+            assert error is None
+            item = from_handle(result.value)
+            assert forward_ad.unpack_dual(item).tangent.tolist() == [2, 3]
+        assert from_handle(handle.value) is dual
 
 
 def test_random_expressions(tmp_path: Path) -> None:

@@ -108,6 +108,17 @@ static void errors(void) {
   int64_t huge[] = {INT64_C(1) << 40, 1024};
   fact(fails_like(Ones(huge, 2, NULL, NULL, NULL, NULL, &c), "Error: "),
        "memory that cannot be had is an error");
+  Scalar five = {ScalarInt, {5}};
+  fact(fails_like(GetItem(a, NULL, 1, &c), "terms is NULL"), "index terms that are not there");
+  fact(fails_like(SetItemScalar(a, NULL, 1, five, false), "terms is NULL"),
+       "index terms that are not there, to be written");
+  fact(fails_like(GetItem(a, NULL, -1, &c), "negative"), "a negative number of index terms");
+  IndexTerm ints = {.kind = IndexInts, .start = -1};
+  fact(fails_like(GetItem(a, &ints, 1, &c), "negative length"), "a list of a negative length");
+  Tensor all;
+  must(GetItem(a, NULL, 0, &all));
+  fact(uses(all, true) == 2, "no index terms name the whole tensor");
+  FreeTensor(all);
   fact(c == untouched, "none of them wrote an output");
   FreeString(NULL);
   FreeTensor(NULL);
