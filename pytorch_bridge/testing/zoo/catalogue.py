@@ -222,7 +222,9 @@ def configuration(name: str) -> Any:
     known = kind()
     names = set(known.to_dict()) | set(getattr(kind, "attribute_map", ()))
     chosen = {
-        k: v for k, v in SMALL.items() if k in names and not isinstance(getattr(known, k, 0), list)
+        k: v
+        for k, v in SMALL.items()
+        if k in names and not isinstance(getattr(known, k, 0), (list, tuple))
     }
     if "image_size" in names and isinstance(known.image_size, int):
         chosen["image_size"] = 64
@@ -239,7 +241,7 @@ def configuration(name: str) -> Any:
 class _First:
     """Makes a module that returns the first result, a tensor, of another."""
 
-    def __new__(cls, model: Any, names: tuple[str, ...]) -> Any:
+    def __new__(cls, model: Any, names: tuple[str, ...], masked: bool = False) -> Any:
         import torch
 
         class First(torch.nn.Module):
@@ -249,6 +251,9 @@ class _First:
 
             def forward(self, first: Any, second: Any = None) -> Any:
                 named = dict(zip(names, (first, second), strict=False))
+                if masked:  # which the model does not do by itself
+                    named["attention_mask"] = torch.ones_like(first)
+                    named["decoder_attention_mask"] = torch.ones_like(second)
                 return self.model(**named)[0]
 
         return First()
@@ -269,7 +274,8 @@ def _transformers(name: str) -> Entry:
             return torch.randint(3, 100, sizes)
 
         if name in _BOTH:
-            first = _First(model, ("input_ids", "decoder_input_ids"))
+            masked = name == "switch_transformers"
+            first = _First(model, ("input_ids", "decoder_input_ids"), masked)
             return first, lambda n, m: (ids(n, m), ids(n, m))
         if name in _IMAGES:
             side = getattr(config, "image_size", 64)
