@@ -106,7 +106,7 @@ static void errors(void) {
   fact(fails_like(Ones(size, 1, NULL, NULL, &nowhere, NULL, &c), "device"),
        "a device that does not exist is an error");
   int64_t huge[] = {INT64_C(1) << 40, 1024};
-  fact(fails_like(Ones(huge, 2, NULL, NULL, NULL, NULL, &c), "Error: "),
+  fact(fails_like(Ones(huge, 2, NULL, NULL, NULL, NULL, &c), "can't allocate memory"),
        "memory that cannot be had is an error");
   Scalar five = {ScalarInt, {5}};
   fact(fails_like(GetItem(a, NULL, 1, &c), "terms is NULL"), "index terms that are not there");
