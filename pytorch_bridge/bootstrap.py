@@ -235,9 +235,10 @@ class Environment:
             yield
             compiling.wait()
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(compiling.pid, signal.SIGTERM)
-            compiling.wait()
+            if compiling.returncode is None:  # not waited for: its number is nobody else's yet
+                with suppress(ProcessLookupError):
+                    os.killpg(compiling.pid, signal.SIGTERM)
+                compiling.wait()
 
     def _pip(self, *arguments: str) -> None:
         options = [] if sys.stdout.isatty() else ["--quiet"]
