@@ -238,6 +238,7 @@ def test_a_broken_or_incomplete_entry_is_made_again(folder):
             assert compiled(*sum_of_two())(1.0, 2.0) == 3.0
             assert stat.S_IMODE(library.stat().st_mode) == 0o755
         assert record.read_text() == whole
+        assert not stat.S_IMODE(record.stat().st_mode) & 0o022
 
 
 def flipped(library):
