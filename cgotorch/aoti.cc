@@ -80,18 +80,19 @@ bool ends_with(std::string_view s, std::string_view end) {
 // name may lead to another file by the time that it is opened again.
 class OpenFile : public caffe2::serialize::ReadAdapterInterface {
  public:
-  explicit OpenFile(const std::string &path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit OpenFile(const std::string &path)
+      : fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {  // waits for nobody at a pipe
     struct stat s;
     const int failed = fd_ < 0 || fstat(fd_, &s) != 0 ? errno : S_ISDIR(s.st_mode) ? EISDIR : 0;
-    if (failed == 0) {
-      size_ = static_cast<size_t>(s.st_size);  // none of a device, which is no package then
+    if (failed == 0 && S_ISREG(s.st_mode)) {
+      size_ = static_cast<size_t>(s.st_size);
       return;
     }
     if (fd_ >= 0) close(fd_);
     fail(failed == ENOENT   ? "FileNotFoundError"
          : failed == EACCES ? "PermissionError"
                             : "OSError",
-         "read " + path + ": " + std::strerror(failed));
+         "read " + path + ": " + (failed == 0 ? "not a regular file" : std::strerror(failed)));
   }
   OpenFile(const OpenFile &) = delete;
   OpenFile &operator=(const OpenFile &) = delete;

@@ -80,6 +80,8 @@ class File {
       : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, mode)) {
     if (fd_ < 0) throw_errno(path_, (flags & O_ACCMODE) == O_RDONLY ? "open" : "create");
   }
+  // To read by place; without waiting for who would write into a pipe.
+  explicit File(std::string path) : File(std::move(path), O_RDONLY | O_NONBLOCK) {}
   // Another descriptor of a file that is open already.
   File(int fd, std::string path) : path_(std::move(path)), fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
     if (fd_ < 0) throw_errno(path_, "open");
@@ -97,6 +99,16 @@ class File {
     struct stat s;
     if (fstat(fd_, &s) != 0) throw_errno(path_, "stat");
     return s;
+  }
+  // The size of a file that can be read by place, which a device and a pipe cannot.
+  uint64_t size() const {
+    const struct stat s = stat();
+    if (S_ISDIR(s.st_mode)) {
+      errno = EISDIR;
+      throw_errno(path_, "read");
+    }
+    if (!S_ISREG(s.st_mode)) throw Failure{"OSError", "read " + path_ + ": not a regular file"};
+    return static_cast<uint64_t>(s.st_size);
   }
   void write(const void *data, size_t n) {
     for (const char *p = static_cast<const char *>(data); n > 0;) {
@@ -486,12 +498,7 @@ const char *guard_file(const std::string &prefix, F &&f) noexcept {
 }
 
 void load_tensors(const File &file, bool map, TensorFile *result) {
-  const struct stat s = file.stat();
-  if (S_ISDIR(s.st_mode)) {
-    errno = EISDIR;
-    throw_errno(file.path(), "read");
-  }
-  const auto size = static_cast<uint64_t>(s.st_size);
+  const uint64_t size = file.size();
   if (size < 8) throw safetensors::Malformed{"the file is too short for a safetensors file"};
   unsigned char length[8];
   file.read(length, sizeof length, 0);
@@ -516,7 +523,7 @@ void load_tensors(const File &file, bool map, TensorFile *result) {
 }
 
 void map_file(const File &file, int64_t offset, int64_t n, Storage *result) {
-  const int64_t size = file.stat().st_size;
+  const auto size = static_cast<int64_t>(file.size());
   if (offset < 0 || n < 0 || offset > size || n > size - offset)
     throw Failure{"ValueError", file.path() + ": the file is truncated"};
   at::Storage storage;
@@ -550,9 +557,8 @@ const char *SaveTensors(const char *path, const char *const *names, const Tensor
 }
 
 const char *LoadTensors(const char *path, bool map, TensorFile *result) {
-  return guard_file(file_prefix(path), [&] {
-    load_tensors(File(std::string(str(path, "path")), O_RDONLY), map, result);
-  });
+  return guard_file(file_prefix(path),
+                    [&] { load_tensors(File(std::string(str(path, "path"))), map, result); });
 }
 
 const char *cgotorch_load_open_tensors(int fd, const char *path, bool map, TensorFile *result) {
@@ -589,8 +595,7 @@ void FreeTensorFile(TensorFile *file, bool handles) {
 }
 
 const char *MapFile(const char *path, int64_t offset, int64_t n, Storage *result) {
-  return guard(
-      [&] { map_file(File(std::string(str(path, "path")), O_RDONLY), offset, n, result); });
+  return guard([&] { map_file(File(std::string(str(path, "path"))), offset, n, result); });
 }
 
 const char *cgotorch_map_open_file(int fd, const char *path, int64_t offset, int64_t n,

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"gotorch.dev/gotorch/internal/door"
@@ -24,8 +25,8 @@ type compiled struct{ h C.AOTIModel }
 
 func loadCompiled(path string, opts door.CompiledOptions) (door.Compiled[Tensor, DType, Device], error) {
 	const op = "aoti.Load"
-	// For the error of the operating system.
-	f, err := os.Open(path)
+	// For the error of the operating system; without waiting for who would write into a pipe.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

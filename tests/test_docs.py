@@ -332,14 +332,12 @@ def go_examples(library, tmp_path_factory) -> Path:
 
 # Python ---------------------------------------------------------------------------------------------
 
+# torch is imported where a page needs it: that takes seconds.
 PYTHON_WORKER = """
 import json, sys
-import torch
-from pytorch_bridge.testing import packages
-
-packages.cached_compiler().__enter__()  # what one page compiles is what other tests run
 
 def show(value):
+    import torch
     if isinstance(value, bool):
         print(str(value).lower())
     elif isinstance(value, float):
@@ -356,8 +354,12 @@ variables = {"__name__": "__main__", "show": show}
 print("\\x1e", flush=True)
 for line in sys.stdin:
     step = json.loads(line)
-    if step.pop("seed"):
+    if step["seed"]:
+        import torch
         torch.manual_seed(0)
+    if "aoti_compile_and_package" in step["code"]:  # what one page compiles is what other tests run
+        from pytorch_bridge.testing import packages
+        packages.cached_compiler().__enter__()
     exec(compile("\\n" * (step["line"] - 1) + step["code"], step["file"], "exec"), variables)
     print("\\x1e", flush=True)
 """
@@ -488,8 +490,7 @@ def output_of(command: list[str | Path], step: Block, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def beside_checkout(tmp_path_factory) -> Path:
-    """Where the pages have their folders. Go compiles what it finds by another path again, so the
-    link to this checkout is one for all."""
+    """Where the pages have their folders, beside the checkout as they say."""
     folder = tmp_path_factory.mktemp("beside")
     (folder / "gotorch-checkout").symlink_to(ROOT)
     return folder
@@ -536,7 +537,9 @@ def run_page(
                 programs += step.language == "go"
                 got = output_of(program, step, folder)
             elif step.language == "bash":
-                got = output_of(["bash", "-ec", step.text], step, folder)
+                # By another path Go would compile all of the checkout again.
+                text = re.sub(r"(\.\./)+gotorch-checkout", str(ROOT), step.text)
+                got = output_of(["bash", "-ec", text], step, folder)
             else:
                 code = python_step(step) if step.language == "python" else ""
                 got = session(step.language).run(code, step.where)

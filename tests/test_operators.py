@@ -41,6 +41,7 @@ def operators(library, tmp_path_factory) -> Path:
     are built for Python."""
     target = tmp_path_factory.mktemp("operators") / "liboperators.so"
     flags = [flag for flag in library.compile_flags() if flag != "-fvisibility=hidden"]
+    flags += ["-O0"]
     link = [
         "-shared",
         f"-L{library.torch.lib}",

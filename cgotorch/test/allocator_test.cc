@@ -4,11 +4,18 @@
 
 #include "allocator.h"
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/relu.h>
 #include <c10/core/CPUAllocator.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -419,6 +426,43 @@ bool forks() {
   return ok;
 }
 
+std::atomic<bool> forking{false};
+std::atomic<int> locked_meanwhile{0};
+thread_local bool watched = false;
+
+// Whoever forks has all the locks, or the child begins with what another thread had half done.
+bool fork_locks_out() {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; seed++) {
+    threads.emplace_back([&stop, seed] {
+      watched = true;
+      std::mt19937 random(seed);
+      std::vector<Block> blocks(64);
+      // Large blocks in two of the threads: there a lock is taken each time, and no other before
+      // it.
+      while (!stop) blocks[random() % blocks.size()] = take(seed < 2 ? 100000 : any_size(random));
+      blocks.clear();
+    });
+  }
+  bool ok = true;
+  for (int i = 0; i < 20 && ok; i++) ok = in_child([] { return true; });
+  stop = true;
+  for (auto &t : threads) t.join();
+  EXPECT(locked_meanwhile == 0, "%d times", locked_meanwhile.load());
+  return ok;
+}
+
+// Before the allocator is there: what is registered first is called last, with all locks taken.
+void watch_forks() {
+  pthread_atfork(
+      [] {
+        forking = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      },
+      [] { forking = false; }, [] { forking = false; });
+}
+
 at::Tensor freed_at_exit_first;
 std::vector<at::Tensor> freed_at_exit;
 
@@ -685,6 +729,7 @@ const Fact kFacts[] = {
     {"a thread that ends returns what it held", thread_ends, false},
     {"blocks can be freed after their thread's cache is gone", freed_while_a_thread_ends, false},
     {"a fork in the middle of everything works on", forks, false},
+    {"a fork waits until no other thread is inside", fork_locks_out, true},
     {"tensors can be freed while the process exits", [] { return again("exit"); }, false},
     {"too much is refused in PyTorch's words", too_much, false},
     {"the cache is given up before memory is refused", cache_before_refusal, true},
@@ -758,12 +803,22 @@ int bench() {
 
 }  // namespace
 
+// In place of the C library's, for all of this program.
+extern "C" int pthread_mutex_lock(pthread_mutex_t *mutex) noexcept {
+  using Lock = int (*)(pthread_mutex_t *);
+  static Lock const next = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
+  const int got = next(mutex);
+  if (watched && forking) locked_meanwhile++;
+  return got;
+}
+
 int main(int argc, char **argv) {
   program = argv[0];
   const std::string argument = argc > 1 ? argv[1] : "";
   if (argument == "exit") return leave_process();
   if (argument == "bench") return bench();
   int failed = 0;
+  watch_forks();
   if (!argument.empty()) cgotorch_install_allocator();
   for (const Fact &fact : kFacts) {
     if (std::string(fact.name).find(argument) == std::string::npos) continue;

@@ -1,5 +1,8 @@
 /* What calls back and what travels boxed, from C99: hooks, functions, operators by name,
  * generators, modes, warnings and files. Prints a line a fact; exits 1 if one is wrong. */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/stat.h>
+
 #include "facts.h"
 
 static char *text(const char *s) { return strcpy(malloc(strlen(s) + 1), s); }
@@ -330,10 +333,16 @@ static void files(const char *folder) {
   TensorFile none;
   fact(fails_like(SaveTensors(path, twice, tensors, 2, NULL, 0), "two tensors are named 'a'"),
        "equal names are refused");
+  remove(path);
   fact(fails_like(LoadTensors("/no/such/file", false, &none), "FileNotFoundError: open /no/such/"),
        "a file that is not there");
-  fact(fails_like(ParseTensors("12345678{", 9, &none), "ValueError: "), "a file that is none");
+  snprintf(path, sizeof path, "%s/pipe", folder);
+  Storage bytes;
+  fact(mkfifo(path, 0600) == 0 && fails_like(LoadTensors(path, false, &none), "OSError: read ") &&
+           fails_like(MapFile(path, 0, 0, &bytes), "OSError: read "),
+       "nobody waits for who would write into a pipe");
   remove(path);
+  fact(fails_like(ParseTensors("12345678{", 9, &none), "ValueError: "), "a file that is none");
   FreeTensors(tensors, 2);
 }
 

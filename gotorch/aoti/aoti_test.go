@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -556,6 +557,12 @@ func TestMissingFile(t *testing.T) {
 	}
 	_, err = aoti.Load(t.TempDir())
 	wantError(t, err, gotorch.OSError, "Is a directory")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = aoti.Load(pipe)
+	wantError(t, err, gotorch.OSError, "not a regular file")
 	_, err = aoti.Load("nul\x00")
 	if err == nil {
 		t.Error("a path with a NUL byte is taken")

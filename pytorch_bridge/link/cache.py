@@ -28,8 +28,9 @@ import shlex
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -250,6 +251,7 @@ def _write(path: Path, text: str) -> None:
 
 _caches: dict[Path, Cache] = {}
 _own: dict[int, Path] = {}  # by process: one that was forked has none yet
+_OWN = "pytorch_bridge-"
 
 
 def cache() -> Cache:
@@ -261,7 +263,11 @@ def own_cache() -> Cache:
     """A cache for this process alone, which ends with it."""
     pid = os.getpid()
     if pid not in _own:
-        _own[pid] = Path(tempfile.mkdtemp(prefix="pytorch_bridge-"))
+        _sweep(Path(tempfile.gettempdir()))
+        _own[pid] = Path(tempfile.mkdtemp(prefix=_OWN))
+        # The system frees the lock when the process ends, however that comes.
+        with suppress(OSError):  # a file system without locks, where nobody sweeps either
+            fcntl.flock(os.open(_own[pid], os.O_RDONLY), fcntl.LOCK_SH)
         atexit.register(_end, pid)
     return _caches.setdefault(_own[pid], Cache(_own[pid]))
 
@@ -269,3 +275,18 @@ def own_cache() -> Cache:
 def _end(pid: int) -> None:
     if os.getpid() == pid:
         shutil.rmtree(_own[pid], ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Removes the caches of processes that ended without removing them: which were killed, or which
+    ended by os._exit, as those of multiprocessing and pytest-xdist do."""
+    for left in parent.glob(f"{_OWN}*"):
+        with suppress(OSError):  # another user's, a file, or gone by now
+            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                # A new one is not locked yet.
+                if time.time() - os.fstat(handle).st_mtime > 60:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)

@@ -37,11 +37,12 @@ def sum_of_two(op=add, type_=double, names=("x", "y")):
     return [x, y], [op(x, y)]
 
 
-def python(code, *arguments, **env):
+def python(code, *arguments, stdin=None, **env):
     """Starts a process in which the tests' modules can be imported."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
+        stdin=stdin,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}", **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -104,6 +105,40 @@ def test_a15_no_version_compiles_once_per_process_and_warns_once(folder, monkeyp
         assert cache.own_cache().compiled == before + 1
     assert libraries(folder) == []
     assert cache.own_cache().root.is_dir()
+
+
+OWN = """
+import sys
+from pytorch_bridge.link import cache
+print(cache.own_cache().root, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_own_cache_of_a_killed_process_goes_when_the_next_one_makes_its_own(tmp_path):
+    def start():
+        process = python(OWN, TMPDIR=str(tmp_path), stdin=subprocess.PIPE)
+        return process, Path(process.stdout.readline().strip())
+
+    killed, left = start()
+    running, used = start()
+    killed.kill()
+    killed.communicate()
+    for old in [left, used]:  # a new one may not be locked yet
+        os.utime(old, (0, 0))
+    young = tmp_path / "pytorch_bridge-young"
+    young.mkdir()
+    (tmp_path / "pytorch_bridge-link").symlink_to(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    last, own = start()
+    assert sorted(tmp_path.iterdir()) == sorted(
+        [used, young, tmp_path / "pytorch_bridge-link", tmp_path / "other", own]
+    )
+    for process in [running, last]:
+        process.communicate()  # they end by themselves, and remove what is theirs
+        assert process.returncode == 0
+    assert not used.exists()
+    assert not own.exists()
 
 
 def test_a15_the_version_of_a_node_counts_in_place_of_the_ops(folder):
