@@ -121,7 +121,8 @@ soak-graphs: build
 	@$(PY) tests/graph/random_graphs.py '$(SEED):' '$(DURATION)'
 
 test-cuda: build ## what needs a GPU; where there is none it says so
-	@if $(PY) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+	@found=$$($(PY) -W ignore -c 'import torch; print(torch.cuda.is_available())') || exit 1; \
+	if [ "$$found" = True ]; then \
 	  GOTORCH_TEST_CUDA=1 $(PY) -m pytest tests/test_devices.py $(ARGS); \
 	else echo "make test-cuda: there is no GPU that PyTorch can use, so nothing was run"; fi
 

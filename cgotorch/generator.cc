@@ -51,12 +51,16 @@ void seed_others() {
     const uint64_t bit = uint64_t{1} << static_cast<int>(type);
     if ((seeded.types & bit) != 0) return;
     const at::DeviceIndex n = c10::impl::VirtualGuardImpl(type).deviceCount();
-    try {
-      for (at::DeviceIndex i = 0; i < n; i++)
-        set_seed(at::globalContext().defaultGenerator(at::Device(type, i)), *seeded.seed);
-    } catch (const c10::Error &) {
-      // There are backends that have no generators: they draw their numbers on the CPU.
-      if (type == at::kCUDA) throw;
+    for (at::DeviceIndex i = 0; i < n; i++) {
+      at::Generator g;
+      try {
+        g = at::globalContext().defaultGenerator(at::Device(type, i));
+      } catch (const c10::Error &) {
+        // There are backends that have no generators: they draw their numbers on the CPU.
+        if (type == at::kCUDA) throw;
+        break;
+      }
+      set_seed(std::move(g), *seeded.seed);
     }
     seeded.types |= bit;
   });

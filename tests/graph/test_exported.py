@@ -550,6 +550,28 @@ def test_operators_of_libraries():
         model.compile("c_only")
 
 
+def test_an_operator_that_is_known_has_advice_of_its_own():
+    # As the library transformers registers it, in Python.
+    @torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+    def grouped_mm(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(input.shape[0], weight.shape[2])
+
+    grouped_mm.register_fake(lambda i, w, offs: i.new_empty(i.shape[0], w.shape[2]))
+
+    class Experts(nn.Module):
+        def forward(self, x, w, offs):
+            return grouped_mm(x, w, offs)
+
+    example = torch.ones(2, 3), torch.ones(1, 3, 4), torch.tensor([2])
+    model = pb.from_exported(torch.export.export(Experts(), example))
+    with pytest.raises(
+        pb.MissingMethodError,
+        match=r'(?s)written in Python; let .*model.set_experts_implementation\("batched_mm"\), and '
+        r"export it again.*return grouped_mm\(x, w, offs\)",
+    ):
+        model.compile("c_only")
+
+
 made_of_others = torch.library.Library("graph_tests_composite", "DEF")
 made_of_others.define(
     "normed(Tensor x, Tensor? w, int[] sizes, *, float eps=1e-5) -> (Tensor, Tensor)"

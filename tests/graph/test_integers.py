@@ -194,7 +194,7 @@ def as_kind(kind, f, *values):
     return kind, repr(found)
 
 
-@pytest.mark.parametrize("kinds", itertools.product(KINDS, repeat=2), ids="-".join)
+@pytest.mark.parametrize("kinds", list(itertools.product(KINDS, repeat=2)), ids="-".join)
 def test_numbers_of_every_kind_are_what_python_says(kinds):
     held_to_python(kinds, [n for n in scalar.NAMES if getattr(scalar, n).arity == 2])
 
