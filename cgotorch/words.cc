@@ -174,18 +174,19 @@ bool have_room_for_closed() noexcept {
   }
 }
 
-// Whether it makes no difference if a tensor is freed a little later: it is small, and no part of a
-// graph. A call may be using it, and exchanging its storage: that is not looked into.
-bool light(Tensor t) {
+// The bytes of a tensor that may as well be freed a little later; -1 for one that is part of a
+// graph, or not an ordinary tensor of the processor: what others answer may be an exception. A call
+// may be using it, and exchanging its storage: that is not looked into.
+int64_t bytes_of_light(Tensor t) {
   const auto &impl = *reinterpret_cast<const at::TensorImpl *>(t);
-  // An ordinary tensor of the processor: what others answer may be an exception.
-  return impl.key_set().has(c10::DispatchKey::CPU) && !impl.is_python_dispatch() &&
-         !impl.requires_grad() && impl.unsafe_storage() &&
-         static_cast<size_t>(impl.numel()) * impl.itemsize() <= kSlabBytes;
+  if (!impl.key_set().has(c10::DispatchKey::CPU) || impl.is_python_dispatch() ||
+      impl.requires_grad() || !impl.unsafe_storage())
+    return -1;
+  return impl.numel() * static_cast<int64_t>(impl.itemsize());
 }
 
-// The same where light tensors may be freed later: all of them, if they were small when they were
-// made.
+// The same where light tensors may be freed later, until the thread owes so many, or so many bytes:
+// all of them, if they were small when they were made.
 template <class F>
 void close_words(int64_t n, F &&word, bool small) noexcept {
   constexpr int64_t kMost = ClosedByThread::kMost;
@@ -198,17 +199,20 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
     const auto all_now = [&] {
       std::copy_n(c.some, c.n, now + n_now);
       n_now += c.n;
-      c.n = 0;
+      c.n = c.bytes = 0;
     };
     if (c.n + n > kMost) all_now();
     for (int64_t i = 0; i < n; i++) {
       const Word w = word(i);
       const Tensor t = take_out(w);
       if (t == nullptr) continue;
-      if (small || light(t))
+      const int64_t bytes = small ? 0 : bytes_of_light(t);
+      if (bytes >= 0 && bytes <= ClosedByThread::kMostBytes - c.bytes) {
         c.some[c.n++] = {w, t};
-      else
+        c.bytes += bytes;
+      } else {
         now[n_now++] = {w, t};
+      }
     }
     if (n_now > 0) all_now();
   }
@@ -268,7 +272,7 @@ bool cgotorch_free_closed(void) {
       const Busy busy(*s->closed);
       try {
         all.insert(all.end(), s->closed->some, s->closed->some + s->closed->n);
-        s->closed->n = 0;
+        s->closed->n = s->closed->bytes = 0;
       } catch (...) {
         // Out of memory: they stay with their thread.
       }

@@ -7,7 +7,7 @@
 //
 // Between writing down and reading the processor must not change the order. A fence there would
 // cost every call; membarrier(2), by which a thread has all others pass a fence, costs only who
-// closes. It takes as long as a small op, so small tensors are closed some at a time.
+// closes. It takes as long as a small op, so tensors that are not large are closed some at a time.
 #pragma once
 
 #include <atomic>
@@ -109,11 +109,12 @@ struct Closed {
   Tensor handle;
 };
 
-// Small tensors that a thread has closed and not freed yet. Others may take them over.
+// Tensors that a thread has closed and not freed yet. Others may take them over.
 struct ClosedByThread {
   static constexpr int64_t kMost = 32;
+  static constexpr int64_t kMostBytes = 256 << 10;  // beside tensors of at most kSlabBytes
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
-  int64_t n = 0;
+  int64_t n = 0, bytes = 0;
   Closed some[kMost];
 };
 
