@@ -59,7 +59,7 @@ void operator delete[](void *p, const std::nothrow_t &) noexcept { free(p); }
 // Tensors
 // ------------------------------------------------------------------------------------------
 
-enum { kSmall = 4, kBig = 4096 };
+enum { kSmall = 4, kBig = 1 << 17 };
 
 // A tensor in a word, of n ones in memory that says when it was freed.
 class Tracked {
@@ -228,6 +228,11 @@ static void waits_for_others(void) {
   for (Tracked &o : row) words.push_back(o.word());
   fact(!cgotorch_close(words.data(), 40, true) && row[0].freed() && row[39].freed(),
        "many are freed at once");
+  Tracked first(1 << 14), second(1 << 14), third(1 << 14), fourth(1 << 14), fifth(1 << 14);
+  fact(first.close() && second.close() && third.close() && fourth.close() && !first.freed() &&
+           !fourth.freed(),
+       "a thread may owe 256 KiB");
+  fact(!fifth.close() && first.freed() && fifth.freed(), "and frees them with what is more");
   int64_t in_scope[3];
   Tracked a, b, c;
   Tracked *const made[3] = {&a, &b, &c};
