@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "2b6a5c47adca29a9"
+#define CGOTORCH_API_HASH "dfd09963279f25a4"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

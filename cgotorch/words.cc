@@ -1,4 +1,5 @@
 // words.cc: see words.h.
+#include "allocator.h"
 #include "thunk.h"
 #include "words.h"
 
@@ -161,11 +162,16 @@ class Busy {
   ClosedByThread &c_;
 };
 
+// The bytes of all tensors that are alive; 0 where it is not this library's allocator that counts.
+const int64_t *const live = &cgotorch_pressure()->live;
+int64_t live_bytes() { return __atomic_load_n(live, __ATOMIC_RELAXED); }
+
 bool have_room_for_closed() noexcept {
   if (tls.closed != nullptr) return true;
   try {
     register_thread();
     auto *const closed = new ClosedByThread;
+    closed->live = live_bytes();
     const std::lock_guard<std::mutex> lock(threads_mutex());
     tls.closed = closed;
     return true;
@@ -182,8 +188,17 @@ int64_t bytes_of_light(Tensor t) {
   if (!impl.key_set().has(c10::DispatchKey::CPU) || impl.is_python_dispatch() ||
       impl.requires_grad() || !impl.unsafe_storage())
     return -1;
-  return impl.numel() * static_cast<int64_t>(impl.itemsize());
+  const int64_t numel = impl.numel();  // of an expanded one perhaps more than bytes can be counted
+  if (numel > ClosedByThread::kMostBytes) return -1;
+  return numel * static_cast<int64_t>(impl.itemsize());
 }
+
+// A tensor of few elements may be the last that holds much memory: a view. How much cannot be
+// looked up, but then more is alive than when the thread freed the last time. So it frees all that
+// it owes when that is more by kMostGrowth, and by a part of what is alive: in a program with much
+// memory the ups and downs of other threads are none of its business.
+constexpr int64_t kMostGrowth = 1 << 20;
+constexpr int64_t kGrowthPart = 32;
 
 // The same where light tensors may be freed later, until the thread owes so many, or so many bytes:
 // all of them, if they were small when they were made.
@@ -196,6 +211,9 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
   {
     ClosedByThread &c = *tls.closed;
     const Busy busy(c);
+    const int64_t alive = live_bytes();
+    c.live = std::min(c.live, alive);
+    const bool grown = alive - c.live > kMostGrowth + c.live / kGrowthPart;
     const auto all_now = [&] {
       std::copy_n(c.some, c.n, now + n_now);
       n_now += c.n;
@@ -206,7 +224,10 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
       const Word w = word(i);
       const Tensor t = take_out(w);
       if (t == nullptr) continue;
-      const int64_t bytes = small ? 0 : bytes_of_light(t);
+      int64_t bytes = small ? 0 : bytes_of_light(t);
+      // Where nobody counts, four of them are the most that a thread owes.
+      if (alive == 0 && bytes >= 0 && !small)
+        bytes = std::max(bytes, ClosedByThread::kMostBytes / 4);
       if (bytes >= 0 && bytes <= ClosedByThread::kMostBytes - c.bytes) {
         c.some[c.n++] = {w, t};
         c.bytes += bytes;
@@ -214,9 +235,11 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
         now[n_now++] = {w, t};
       }
     }
-    if (n_now > 0) all_now();
+    if (n_now > 0 || grown) all_now();
   }
-  if (n_now > 0) wait(now, free_unused(now, n_now));
+  if (n_now == 0) return;
+  wait(now, free_unused(now, n_now));
+  tls.closed->live = live_bytes();
 }
 
 bool some_wait() {

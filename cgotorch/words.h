@@ -112,9 +112,11 @@ struct Closed {
 // Tensors that a thread has closed and not freed yet. Others may take them over.
 struct ClosedByThread {
   static constexpr int64_t kMost = 32;
-  static constexpr int64_t kMostBytes = 256 << 10;  // beside tensors of at most kSlabBytes
+  // By their elements, and beside those of which Go knows that they were small when they were made.
+  static constexpr int64_t kMostBytes = 256 << 10;
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
   int64_t n = 0, bytes = 0;
+  int64_t live = 0;  // the fewest bytes that were alive since it freed the last time
   Closed some[kMost];
 };
 

@@ -245,6 +245,72 @@ func TestClosedIsFreed(t *testing.T) {
 	}
 }
 
+// TestClosedViewOfMuch closes tensors of few elements that are the last to hold much memory. What waits to be
+// freed with others must not add up.
+func TestClosedViewOfMuch(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const bytes = 64 << 20
+	big := func() gotorch.Tensor { return gotorch.Empty([]int64{bytes / 4}) }
+	views := make(chan gotorch.Tensor)
+	closed := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for v := range views {
+			v.Close()
+			closed <- struct{}{}
+		}
+	}()
+	defer close(views)
+	for name, once := range map[string]func(){
+		"what it is a view of is closed": func() {
+			x := big()
+			v := x.Index(gotorch.Slice(0, 3))
+			x.Close()
+			v.Close()
+		},
+		"what it is a view of has another storage": func() {
+			x := big()
+			v := x.Index(gotorch.Slice(0, 3))
+			x.SetData(v)
+			x.Close()
+			v.Close()
+		},
+		"on another thread": func() {
+			x := big()
+			v := x.Index(gotorch.Slice(0, 3))
+			x.Close()
+			views <- v
+			<-closed
+		},
+		"in a scope": func() {
+			x := big()
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				v := x.Index(gotorch.Slice(0, 3))
+				x.SetData(v)
+			})
+			x.Close()
+		},
+		"small when it was made": func() {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) { gotorch.Empty([]int64{1}).Resize_([]int64{bytes / 4}) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			once()
+			gotorch.Collect()
+			before, most := gotorch.LiveBytes(), int64(0)
+			for range 100 {
+				once()
+				most = max(most, gotorch.LiveBytes()-before)
+			}
+			if most > 3*bytes {
+				t.Errorf("%d MB wait to be freed", most>>20)
+			}
+		})
+	}
+}
+
 // TestNotHeld tells memory that lacks from a tensor that was closed: of both C gives no second handle.
 func TestNotHeld(t *testing.T) {
 	x := gotorch.Ones([]int64{2})

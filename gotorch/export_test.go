@@ -18,6 +18,9 @@ func Lent() int {
 // Words returns how many words wait for the collector, with or without a live handle.
 func Words() int64 { return growth.made.Load() }
 
+// LiveBytes returns the bytes of tensors that are alive, without freeing what waits.
+func LiveBytes() int64 { return liveBytes() }
+
 // Owned returns how many handles live that are not tensors'.
 func Owned() int64 { return owned.Load() }
 

@@ -4,7 +4,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "2b6a5c47adca29a9"
+const apiHash = "dfd09963279f25a4"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

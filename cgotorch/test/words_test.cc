@@ -1,5 +1,6 @@
 // Words that are closed while calls use them (words.h). Prints a line a fact; exits 1 if one is
 // wrong. Its arguments are the numbers of the functions AddOut and Cat.
+#include <allocator.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -244,6 +245,69 @@ static void waits_for_others(void) {
   fact(!cgotorch_free_closed() && live() == before - 3, "which is freed with the others");
 }
 
+// A tensor of few elements, the last that holds 4 MB.
+static void much_held_by_few(Tensor *word) {
+  const int64_t n = 1 << 20;
+  Tensor big;
+  must(Empty(&n, 1, nullptr, nullptr, nullptr, nullptr, nullptr, &big));
+  must(Narrow(big, 0, 5, 3, word));
+  FreeTensor(big);
+}
+
+static bool close_one(Tensor *word) {
+  const int64_t w = reinterpret_cast<int64_t>(word);
+  return cgotorch_close(&w, 1, false);
+}
+
+static int64_t live_bytes(void) { return cgotorch_pressure()->live; }
+
+static void what_few_elements_hold(void) {
+  Tensor word;
+  Tracked x, y;
+  x.close();
+  const int64_t before = live_bytes();
+  much_held_by_few(&word);
+  fact(live_bytes() > before + (4 << 20) - 1 && !close_one(&word) && live_bytes() == before &&
+           x.freed(),
+       "where more is alive than before, all that a thread owes is freed");
+
+  // It may have come by its memory after Go was told that it is small.
+  const int64_t one = 1, n = 1 << 20;
+  must(Empty(&one, 1, nullptr, nullptr, nullptr, nullptr, nullptr, &word));
+  must(Resize_(word, &n, 1, nullptr, nullptr));
+  fact(!cgotorch_scope_leave(0, reinterpret_cast<int64_t *>(&word), 1) && live_bytes() <= before,
+       "the same at a scope's end");
+
+  much_held_by_few(&word);
+  y.close(true);
+  fact(y.freed(), "whatever is closed then");
+  Tracked z;
+  fact(z.close() && !z.freed(), "what comes later waits again");
+  fact(close_one(&word), "and so does what was there before");
+  fact(!cgotorch_free_closed() && z.freed() && live_bytes() <= before, "for who frees");
+
+  const int64_t shape[] = {1ll << 31, 1ll << 31};
+  Tensor small;
+  must(Empty(&one, 1, nullptr, nullptr, nullptr, nullptr, nullptr, &small));
+  must(Expand(small, shape, 2, false, &word));
+  FreeTensor(small);
+  fact(!close_one(&word), "more elements than bytes can be counted are not few");
+}
+
+// As in Python, where this library's allocator does not count.
+static void nobody_counts(void) {
+  Tracked x[5];
+  bool wait = true;
+  for (int i = 0; i < 4; i++) wait = wait && x[i].close();
+  fact(wait && !x[0].freed() && !x[3].freed(),
+       "a thread may owe four tensors where nobody counts what they hold");
+  fact(!x[4].close() && x[0].freed() && x[4].freed(), "and frees them with the next");
+  Tracked small[6];
+  for (Tracked &s : small) s.close(true);
+  fact(!small[0].freed() && !cgotorch_free_closed() && small[0].freed(),
+       "those that are known to be small wait all the same");
+}
+
 static void threads_hand_over(void) {
   const int64_t threads = __atomic_load_n(cgotorch_threads(), __ATOMIC_RELAXED);
   Tracked x, y;
@@ -375,6 +439,9 @@ int main(int argc, char **argv) {
   if (argc != 3) return 2;
   add_out = atoll(argv[1]);
   cat = atoll(argv[2]);
+  nobody_counts();
+  cgotorch_install_allocator();
+  const Result counted;  // from here on something is alive
   {
     Tracked x, y;
     Result out;
@@ -385,6 +452,7 @@ int main(int argc, char **argv) {
   frees_after_the_call(kSmall, true, "the same where it is known to be small");
   frees_after_the_call(kBig, false, "a big one");
   waits_for_others();
+  what_few_elements_hold();
   threads_hand_over();
   lists();
   if (getenv("WORDS_TEST_WITHOUT_MEMBARRIER") == nullptr) fences_come_between();
