@@ -10,8 +10,6 @@
 #include <caffe2/serialize/crc_alt.h>
 #include <caffe2/serialize/inline_container.h>
 #include <elf.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
 #include <unistd.h>
@@ -33,6 +31,7 @@
 #endif
 
 #include "aoti_checks.h"
+#include "files.h"
 #include "internal.h"
 #include "safetensors.h"
 
@@ -80,30 +79,17 @@ bool ends_with(std::string_view s, std::string_view end) {
 // name may lead to another file by the time that it is opened again.
 class OpenFile : public caffe2::serialize::ReadAdapterInterface {
  public:
-  explicit OpenFile(const std::string &path)
-      : fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {  // waits for nobody at a pipe
-    struct stat s;
-    const int failed = fd_ < 0 || fstat(fd_, &s) != 0 ? errno : S_ISDIR(s.st_mode) ? EISDIR : 0;
-    if (failed == 0 && S_ISREG(s.st_mode)) {
-      size_ = static_cast<size_t>(s.st_size);
-      return;
-    }
-    if (fd_ >= 0) close(fd_);
-    fail(failed == ENOENT   ? "FileNotFoundError"
-         : failed == EACCES ? "PermissionError"
-                            : "OSError",
-         "read " + path + ": " + (failed == 0 ? "not a regular file" : std::strerror(failed)));
-  }
+  explicit OpenFile(const std::string &path) : file_(open_regular(path)) {}
   OpenFile(const OpenFile &) = delete;
   OpenFile &operator=(const OpenFile &) = delete;
-  ~OpenFile() override { close(fd_); }
+  ~OpenFile() override { close(file_.fd); }
 
-  size_t size() const override { return size_; }
+  size_t size() const override { return file_.size; }
   size_t read(uint64_t offset, void *to, size_t n, const char * = "") const override {
     size_t done = 0;
     while (done < n) {
-      const ssize_t got = pread(fd_, static_cast<char *>(to) + done, std::min(n - done, kMaxRead),
-                                static_cast<off_t>(offset + done));
+      const ssize_t got = pread(file_.fd, static_cast<char *>(to) + done,
+                                std::min(n - done, kMaxRead), static_cast<off_t>(offset + done));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
       done += static_cast<size_t>(got);
@@ -113,8 +99,7 @@ class OpenFile : public caffe2::serialize::ReadAdapterInterface {
 
  private:
   static constexpr size_t kMaxRead = 1 << 30;
-  int fd_;
-  size_t size_ = 0;
+  RegularFile file_;
 };
 
 // The checksums of a zip archive's files by their names, which libtorch's reader of archives does

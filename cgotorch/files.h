@@ -17,6 +17,27 @@ CGOTORCH_API const char *cgotorch_map_open_file(int fd, const char *path, int64_
 
 #ifdef __cplusplus
 }
+
+#include <string>
+
+namespace cgotorch {
+
+/* The OSError, or the kind of it, of what errno says: "what path: ...". */
+[[noreturn]] void throw_errno(const std::string &path, const char *what);
+
+/* A file that is open to be read by place, which a device and a pipe cannot be. */
+struct RegularFile {
+  int fd;
+  uint64_t size;
+};
+
+/* Opens one, without waiting for who would write into a pipe. Throws where it is none. */
+RegularFile open_regular(const std::string &path);
+
+/* The size of what is open already. Throws where it is none. */
+uint64_t regular_size(int fd, const std::string &path);
+
+} /* namespace cgotorch */
 #endif
 
 #endif /* CGOTORCH_FILES_H */

@@ -30,6 +30,38 @@
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
 namespace cgotorch {
+
+void throw_errno(const std::string &path, const char *what) {
+  const int e = errno;
+  const char *kind = e == ENOENT   ? "FileNotFoundError"
+                     : e == EACCES ? "PermissionError"
+                     : e == EISDIR ? "IsADirectoryError"
+                                   : "OSError";
+  throw Failure{kind, std::string(what) + " " + path + ": " + std::strerror(e)};
+}
+
+uint64_t regular_size(int fd, const std::string &path) {
+  struct stat s;
+  if (fstat(fd, &s) != 0) throw_errno(path, "stat");
+  if (S_ISDIR(s.st_mode)) {
+    errno = EISDIR;
+    throw_errno(path, "read");
+  }
+  if (!S_ISREG(s.st_mode)) throw Failure{"OSError", "read " + path + ": not a regular file"};
+  return static_cast<uint64_t>(s.st_size);
+}
+
+RegularFile open_regular(const std::string &path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) throw_errno(path, "open");
+  try {
+    return {fd, regular_size(fd, path)};
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+}
+
 namespace {
 
 using safetensors::Entry;
@@ -65,23 +97,14 @@ constexpr Format kFormats[] = {
 // One element of this dtype is two of the format's.
 bool packed(at::ScalarType t) { return t == at::kFloat4_e2m1fn_x2; }
 
-[[noreturn]] void throw_errno(const std::string &path, const char *what) {
-  const int e = errno;
-  const char *kind = e == ENOENT   ? "FileNotFoundError"
-                     : e == EACCES ? "PermissionError"
-                     : e == EISDIR ? "IsADirectoryError"
-                                   : "OSError";
-  throw Failure{kind, std::string(what) + " " + path + ": " + std::strerror(e)};
-}
-
 class File {
  public:
-  File(std::string path, int flags, mode_t mode = 0)
-      : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, mode)) {
-    if (fd_ < 0) throw_errno(path_, (flags & O_ACCMODE) == O_RDONLY ? "open" : "create");
+  File(std::string path, int flags)
+      : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC)) {
+    if (fd_ < 0) throw_errno(path_, "create");
   }
-  // To read by place; without waiting for who would write into a pipe.
-  explicit File(std::string path) : File(std::move(path), O_RDONLY | O_NONBLOCK) {}
+  // To read.
+  explicit File(std::string path) : path_(std::move(path)), fd_(open_regular(path_).fd) {}
   // Another descriptor of a file that is open already.
   File(int fd, std::string path) : path_(std::move(path)), fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
     if (fd_ < 0) throw_errno(path_, "open");
@@ -95,21 +118,7 @@ class File {
   int fd() const { return fd_; }
   const std::string &path() const { return path_; }
 
-  struct stat stat() const {
-    struct stat s;
-    if (fstat(fd_, &s) != 0) throw_errno(path_, "stat");
-    return s;
-  }
-  // The size of a file that can be read by place, which a device and a pipe cannot.
-  uint64_t size() const {
-    const struct stat s = stat();
-    if (S_ISDIR(s.st_mode)) {
-      errno = EISDIR;
-      throw_errno(path_, "read");
-    }
-    if (!S_ISREG(s.st_mode)) throw Failure{"OSError", "read " + path_ + ": not a regular file"};
-    return static_cast<uint64_t>(s.st_size);
-  }
+  uint64_t size() const { return regular_size(fd_, path_); }
   void write(const void *data, size_t n) {
     for (const char *p = static_cast<const char *>(data); n > 0;) {
       const ssize_t done = ::write(fd_, p, std::min<size_t>(n, SSIZE_MAX));

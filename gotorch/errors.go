@@ -52,9 +52,16 @@ func (e *Error) namesOp() bool {
 // libtorch called; nil for all other errors.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is reports whether target is e's kind, so that errors.Is(err, gotorch.IndexError) works.
+// Is reports whether target is e's kind, so that errors.Is(err, gotorch.IndexError) works. As in Python an
+// error of a file that is not there, or a directory, is an [OSError].
 func (e *Error) Is(target error) bool {
 	kind, ok := target.(ErrorKind)
+	if ok && kind == OSError {
+		switch e.Kind {
+		case "FileNotFoundError", "PermissionError", "IsADirectoryError":
+			return true
+		}
+	}
 	return ok && kind == e.Kind
 }
 

@@ -342,6 +342,10 @@ static void files(const char *folder) {
            fails_like(MapFile(path, 0, 0, &bytes), "OSError: read "),
        "nobody waits for who would write into a pipe");
   remove(path);
+  fact(fails_like(LoadTensors(folder, false, &none), "IsADirectoryError: read ") &&
+           fails_like(MapFile("/dev/zero", 0, 1, &bytes), "OSError: read ") &&
+           fails_like(MapFile("/dev/full", 0, 1, &bytes), "not a regular file"),
+       "nor reads a folder or a device");
   fact(fails_like(ParseTensors("12345678{", 9, &none), "ValueError: "), "a file that is none");
   FreeTensors(tensors, 2);
 }
