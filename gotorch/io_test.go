@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/testhelp"
 )
 
 // named is a few tensors of different kinds: a transposed view, one without dimensions, one without
@@ -248,6 +249,28 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		if err == nil {
 			t.Error("no error")
 		}
+	}
+}
+
+func TestWhatIsNoFileIsNotRead(t *testing.T) {
+	before := testhelp.Descriptors(t)
+	for what, path := range testhelp.NoFiles(t) {
+		for name, err := range map[string]error{
+			"Load":            func() error { _, err := gotorch.Load(path); return err }(),
+			"LoadTensors":     func() error { _, err := gotorch.LoadTensors(path); return err }(),
+			"LoadSafetensors": func() error { _, _, err := gotorch.LoadSafetensors(path); return err }(),
+			"mapped": func() error {
+				_, _, err := gotorch.LoadSafetensors(path, gotorch.LoadOptions{Map: true})
+				return err
+			}(),
+		} {
+			if err == nil {
+				t.Errorf("%s: %s is read", name, what)
+			}
+		}
+	}
+	if n := testhelp.Descriptors(t); n > before+1 { // the socket's
+		t.Errorf("%d files are open, %d were before", n, before)
 	}
 }
 

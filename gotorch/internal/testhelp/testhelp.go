@@ -1,7 +1,13 @@
 // Package testhelp is what tests of several packages share, those too that gotorch itself is built on.
 package testhelp
 
-import "testing"
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
 
 // Must ends the test if there is an error.
 func Must(tb testing.TB, err error) {
@@ -9,4 +15,37 @@ func Must(tb testing.TB, err error) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// NoFiles returns paths of what is there and cannot be read by place, by what they are. Who opens some of
+// them as if they were files waits for ever, or reads for ever.
+func NoFiles(tb testing.TB) map[string]string {
+	tb.Helper()
+	dir := tb.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	Must(tb, syscall.Mkfifo(at("pipe"), 0o600))
+	Must(tb, os.Symlink(at("pipe"), at("link")))
+	Must(tb, os.Symlink(at("loop"), at("loop")))
+	socket, err := net.Listen("unix", at("socket"))
+	Must(tb, err)
+	tb.Cleanup(func() { socket.Close() })
+	return map[string]string{
+		"a pipe":                  at("pipe"),
+		"a link to a pipe":        at("link"),
+		"a link to itself":        at("loop"),
+		"a socket":                at("socket"),
+		"a folder":                dir,
+		"a device without end":    "/dev/zero",
+		"a device without a byte": "/dev/null",
+		"a file of the kernel's":  "/proc/self/maps", // which says that it is empty
+		"a file below a pipe":     at("pipe") + "/file",
+	}
+}
+
+// Descriptors returns how many files the process has open.
+func Descriptors(tb testing.TB) int {
+	tb.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	Must(tb, err)
+	return len(open)
 }
