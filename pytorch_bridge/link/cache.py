@@ -86,15 +86,16 @@ def folder() -> Path:
 class Cache:
     """The libraries in one folder. Any number of threads and processes may use it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, variable: str = "GOTORCH_CACHE") -> None:
         self.root = root
+        self.variable = variable  # of the environment, which says where the folder is
         self.compiled = 0  # by this object
         self._known: dict[str, tuple[Path, str]] = {}  # by key: the library and its digest
 
     def library(self, source: str, identity: Sequence[str], build: Maker) -> Path:
         """The library for a source; `identity` is what makes the key. It is compiled unless that
         was done. CompileError where the compiler refuses; then nothing is kept but the source."""
-        _check_name(self.root)
+        _check_name(self.root, self.variable)
         key = digest(*identity)
         place = self.root / key[:2]
         record = place / f"{key}.json"
@@ -118,10 +119,7 @@ class Cache:
             self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
             yield
         except OSError as err:
-            raise CompileError(
-                f"the cache of compiled graphs, {self.root}, cannot be written: {err}. Make room "
-                "there, or set GOTORCH_CACHE to another folder."
-            ) from err
+            raise _unwritable(self.root, err, self.variable) from err
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
@@ -192,14 +190,21 @@ def _others_write(path: Path) -> bool:
     return st.st_uid not in _trusted() or bool(st.st_mode & (stat.S_IWOTH | group))
 
 
-def _check_name(folder: Path) -> None:
+def _unwritable(folder: Path, err: OSError, variable: str) -> CompileError:
+    return CompileError(
+        f"the cache of compiled graphs, {folder}, cannot be written: {err}. Make room there, or "
+        f"set {variable} to another folder."
+    )
+
+
+def _check_name(folder: Path, variable: str) -> None:
     """CompileError where the compiled code cannot be told where its library is."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:
         raise CompileError(
             f"the cache of compiled graphs is in {os.fsencode(folder)!r}, which is not UTF-8: set "
-            "GOTORCH_CACHE to a folder with another name."
+            f"{variable} to a folder with another name."
         ) from None
 
 
@@ -260,16 +265,45 @@ def cache() -> Cache:
 
 
 def own_cache() -> Cache:
-    """A cache for this process alone, which ends with it."""
+    """A cache for this process alone, which ends with it. CompileError where there can be none."""
     pid = os.getpid()
     if pid not in _own:
-        _sweep(Path(tempfile.gettempdir()))
-        _own[pid] = Path(tempfile.mkdtemp(prefix=_OWN))
-        # The system frees the lock when the process ends, however that comes.
-        with suppress(OSError):  # a file system without locks, where nobody sweeps either
-            fcntl.flock(os.open(_own[pid], os.O_RDONLY), fcntl.LOCK_SH)
-        atexit.register(_end, pid)
-    return _caches.setdefault(_own[pid], Cache(_own[pid]))
+        try:
+            parent = Path(tempfile.gettempdir())
+        except OSError as err:  # none of those that it tries
+            raise _unwritable(Path(os.environ.get("TMPDIR", "/tmp")), err, "TMPDIR") from err
+        _sweep(parent)
+        made = _made(parent)
+        if _own.setdefault(pid, made) == made:
+            atexit.register(_end, pid)
+        else:  # by another thread
+            shutil.rmtree(made, ignore_errors=True)
+    return _caches.setdefault(_own[pid], Cache(_own[pid], "TMPDIR"))
+
+
+def _made(parent: Path) -> Path:
+    """A new folder, locked by this process: the system frees the lock when it ends, however that
+    comes."""
+    try:
+        while True:
+            made = Path(tempfile.mkdtemp(prefix=_OWN, dir=parent))
+            try:
+                handle = os.open(made, os.O_RDONLY)
+            except FileNotFoundError:  # swept: we were stopped for a minute
+                continue
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:  # it is being swept
+                os.close(handle)
+                continue
+            except OSError:  # a file system without locks, where nobody sweeps either
+                return made
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(made)):
+                    return made
+            os.close(handle)
+    except OSError as err:
+        raise _unwritable(parent, err, "TMPDIR") from err
 
 
 def _end(pid: int) -> None:
@@ -279,14 +313,17 @@ def _end(pid: int) -> None:
 
 def _sweep(parent: Path) -> None:
     """Removes the caches of processes that ended without removing them: which were killed, or which
-    ended by os._exit, as those of multiprocessing and pytest-xdist do."""
-    for left in parent.glob(f"{_OWN}*"):
-        with suppress(OSError):  # another user's, a file, or gone by now
-            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                # A new one is not locked yet.
-                if time.time() - os.fstat(handle).st_mtime > 60:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(handle)
+    ended by os._exit, as those of multiprocessing and pytest-xdist do. Others' are not looked into,
+    which root could: there may be anything in them."""
+    with suppress(OSError):
+        for left in parent.glob(f"{_OWN}*"):
+            with suppress(OSError):  # another user's, a file, or gone by now
+                handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    st = os.fstat(handle)
+                    # A new one is not locked yet.
+                    if st.st_uid == os.geteuid() and time.time() - st.st_mtime > 60:
+                        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(left, ignore_errors=True)
+                finally:
+                    os.close(handle)

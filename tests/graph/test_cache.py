@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -139,6 +143,122 @@ def test_the_own_cache_of_a_killed_process_goes_when_the_next_one_makes_its_own(
         assert process.returncode == 0
     assert not used.exists()
     assert not own.exists()
+
+
+def test_the_own_cache_of_a_process_lives_as_long_as_what_it_forked(tmp_path):
+    code = """
+import os, signal, sys
+from pytorch_bridge.link import cache
+root = cache.own_cache().root
+child = os.fork()
+if child == 0:
+    signal.pause()
+print(root, child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    parent = python(code, TMPDIR=str(tmp_path))
+    root, child = parent.stdout.readline().split()
+    parent.wait()
+    os.utime(root, (0, 0))
+    cache._sweep(tmp_path)
+    assert Path(root).is_dir()
+    os.kill(int(child), signal.SIGKILL)
+    parent.communicate()  # to the child's end
+    cache._sweep(tmp_path)
+    assert not Path(root).exists()
+
+
+def test_an_own_cache_that_was_swept_all_the_same_is_made_again(tmp_path):
+    """As that of a process which has closed all its files, as demons do, and its lock with them."""
+    code = """
+import os, warnings
+warnings.simplefilter("ignore")
+from doubles import *
+from pytorch_bridge.link import cache
+root = cache.own_cache().root
+os.closerange(3, 1024)
+os.utime(root, (0, 0))
+cache._sweep(root.parent)
+assert not root.exists()
+x = Double()("x")
+assert os.path.exists(CLinker(graph([x], [x])).library().path)
+assert cache.own_cache().root == root
+"""
+    done = python(code, TMPDIR=str(tmp_path))
+    _, err = done.communicate()
+    assert done.returncode == 0, err
+    assert list(tmp_path.glob("pytorch_bridge-*")) == []
+
+
+@pytest.fixture
+def no_own_cache(tmp_path, monkeypatch):
+    """As in a process that has none yet, with an empty folder for temporary files."""
+    monkeypatch.setattr(cache, "_own", {})
+    monkeypatch.setattr(cache.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_threads_have_one_own_cache(no_own_cache, tmp_path, monkeypatch):
+    made, all_made = cache._made, threading.Barrier(4)
+
+    def together(parent):
+        folder = made(parent)
+        all_made.wait()
+        return folder
+
+    monkeypatch.setattr(cache, "_made", together)
+    with ThreadPoolExecutor(4) as pool:
+        caches = {id(c.result()) for c in [pool.submit(cache.own_cache) for _ in range(4)]}
+    assert len(caches) == len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_own_cache_that_is_swept_before_it_is_locked_is_made_elsewhere(
+    no_own_cache, tmp_path, monkeypatch
+):
+    make, made = tempfile.mkdtemp, []
+
+    def swept(**arguments):
+        folder = make(**arguments)
+        made.append(folder)
+        if len(made) == 1:
+            os.rmdir(folder)
+        elif len(made) == 2:  # somebody is about to
+            monkeypatch.setattr(cache, "sweeper", os.open(folder, os.O_RDONLY), raising=False)
+            fcntl.flock(cache.sweeper, fcntl.LOCK_EX)
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept)
+    assert str(cache.own_cache().root) == made[2]
+    os.close(cache.sweeper)
+
+
+def test_where_no_own_cache_can_be_is_a_compile_error(no_own_cache, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for place in ["gone", "file"]:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / place))
+        with pytest.raises(CompileError, match=rf"{place}, cannot be written.*set TMPDIR"):
+            cache.own_cache()
+    odd = os.fsdecode(bytes(tmp_path) + b"/caf\xe9")
+    os.mkdir(odd)
+    monkeypatch.setattr(tempfile, "tempdir", odd)
+    linker = CLinker(graph(*sum_of_two()))
+    with pytest.raises(CompileError, match=r"caf\\xe9.*not UTF-8: set TMPDIR"):
+        cache.own_cache().library("int x;", ["x"], linker.build())
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    cache._own.clear()
+    with pytest.raises(CompileError, match=r"No usable temporary directory.*set TMPDIR"):
+        cache.own_cache()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_does_not_look_into_others_caches(tmp_path):
+    left = tmp_path / "pytorch_bridge-others"
+    left.mkdir()
+    os.chown(left, 12345, -1)
+    os.utime(left, (0, 0))
+    cache._sweep(tmp_path)
+    assert left.is_dir()
 
 
 def test_a15_the_version_of_a_node_counts_in_place_of_the_ops(folder):
