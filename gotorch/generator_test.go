@@ -92,3 +92,25 @@ func ExampleGenerator() {
 	fmt.Println(gotorch.RandnGenerator([]int64{3}, g))
 	// Output: tensor([0.3367, 0.1288, 0.2345])
 }
+
+// TestManualSeedOnTwoThreads seeds on two goroutines, while a third draws: afterwards the stream is that of one
+// seed, and no mixture.
+func TestManualSeedOnTwoThreads(t *testing.T) {
+	seeded := func(seed uint64) string {
+		gotorch.ManualSeed(seed)
+		return gotorch.Rand([]int64{700}).String()
+	}
+	first, second := seeded(1), seeded(2)
+	for range 300 {
+		var both sync.WaitGroup
+		both.Go(func() { gotorch.ManualSeed(1) })
+		both.Go(func() { gotorch.ManualSeed(2) })
+		both.Wait()
+		if got := gotorch.Rand([]int64{700}).String(); got != first && got != second {
+			t.Fatal("the numbers are those of neither seed")
+		}
+		both.Go(func() { gotorch.ManualSeed(3) })
+		both.Go(func() { gotorch.Rand([]int64{700}) })
+		both.Wait()
+	}
+}
