@@ -549,7 +549,7 @@ def _asked(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...] | None:
             example, _ = next(_examples(op, types))
             run([v.to("meta") if isinstance(v, torch.Tensor) else v for v in example])
         elif all(isinstance(t, TensorType) and t.dtype and t.shape is not None for t in types):
-            prove(symbolic)
+            prove(symbolic, every_way=True)
     except (StopIteration, NotProved, BridgeError, RuntimeError, TypeError, ValueError):
         return None  # it has no such kernel, or looks at values
     except (IndexError, AssertionError, AttributeError):  # as kernels in Python refuse

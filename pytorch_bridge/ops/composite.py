@@ -13,7 +13,7 @@ from .element import ElementOp
 from .native import constant
 from .op import Op, Storage
 from .scalar import ScalarOp
-from .typing import broadcast
+from .shapes import broadcast
 
 
 class Composite(Op):

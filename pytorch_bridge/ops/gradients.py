@@ -18,6 +18,7 @@ from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..graph.fx import Importer, outputs_of, placeholders
 from ..types import TensorType, Type
+from .basic import specify_shape
 from .native import NativeOp, native
 from .quiet import quiet
 
@@ -40,6 +41,8 @@ _ALIKE = frozenset(
         *("threshold_backward", "_softmax_backward_data", "_log_softmax_backward_data"),
     ]
 )
+# What broadcasts the sizes that it does not sum along, beside what is elementwise.
+_BROADCASTS = frozenset(["matmul", "addmm", "addmv", "addbmm", "baddbmm", "addr", "linear"])
 # What compares elements to know whether to warn, and for nothing else.
 _ONLY_WARN = frozenset(["cov", "corrcoef"])
 _FLOATING = ("float", "complex", "bfloat")
@@ -62,6 +65,10 @@ class _Trace:
     outputs: Sequence[Any]  # the op's results
     results: Sequence[Any]  # the gradients, None where there is none
     module: Any
+    ties: Mapping[tuple[int, int], int]  # (input, dimension) to a size that it took for granted
+    empty: frozenset[
+        int
+    ]  # inputs whose gradient may have another shape where they have no elements
 
 
 _traces: dict[Any, _Trace | None] = {}
@@ -108,7 +115,8 @@ def native_grad(
     values: dict[Any, Any] = {}
     values.update(zip(trace.outputs, node.outputs, strict=True))
     values.pop(None, None)
-    values.update(zip(trace.inputs, node.inputs, strict=True))
+    given_inputs = [_checked(op, i, v, trace.ties) for i, v in enumerate(node.inputs)]
+    values.update(zip(trace.inputs, given_inputs, strict=True))
     values.update(zip(trace.grads, grads, strict=True))
     known = set(values)
     _check_random(op, trace, known)
@@ -117,9 +125,28 @@ def native_grad(
     found = importer.convert([r for r in trace.results if r is not None])
     results: list[Variable | None] = []
     remaining = iter(found)
-    for x, r in zip(node.inputs, trace.results, strict=True):
-        results.append(None if r is None else _fitted(op, next(remaining), x, node))
+    for i, (x, r) in enumerate(zip(node.inputs, trace.results, strict=True)):
+        g = None if r is None else next(remaining)
+        if i in trace.empty:
+            g = native("expand")(g, list(x.shape))  # type: ignore[attr-defined]
+        results.append(None if g is None else _fitted(op, g, x, node))
     return results
+
+
+def _any_size(op: NativeOp) -> bool:
+    """Whether a size that a record takes for granted needs no check: it may be 1, which is
+    broadcast, or the op is itself part of a record, and is given what belongs together."""
+    family = op.native.function.family
+    return op.native.elementwise or family in _BROADCASTS or "backward" in family
+
+
+def _checked(op: NativeOp, i: int, x: Variable, ties: Mapping[tuple[int, int], int]) -> Variable:
+    """Input i, whose open sizes must be those that a record takes for granted. The op itself has
+    refused others; should it not have, this does."""
+    shape = getattr(x.type, "shape", None) or ()
+    if _any_size(op) or not any((i, d) in ties for d in range(len(shape))):
+        return x
+    return specify_shape(x, [ties.get((i, d), size) for d, size in enumerate(shape)])
 
 
 def _reshaped(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
@@ -364,7 +391,8 @@ def _examples(
     and dimension, that can only be what they are there."""
     import torch
 
-    from .typing import _example, _Runs
+    from .samples import Samples
+    from .samples import example as number
 
     for t in types:
         if isinstance(t, TensorType) and (t.dtype is None or t.shape is None):
@@ -372,15 +400,13 @@ def _examples(
                 f"{op} cannot be differentiated for an input of type {t}: its dtype and its number "
                 "of dimensions must be known"
             )
-    runs = _Runs(op.native, op.arguments, tuple(types))
-    if any(not isinstance(t, TensorType) for t in types):
-        runs.types()  # finds out whether numbers must be small
+    samples = Samples(op.native, op.arguments, types)
     known = {d for t in types if isinstance(t, TensorType) for d in t.shape or ()}
     most = max((t.ndim or 0 for t in types if isinstance(t, TensorType)), default=0)
     sizes = [h for h in (_HINTS if most <= 4 else _SMALL_HINTS) if h not in known]
     sizes += [max([*sizes, 0]) + 2 * (i + 1) for i in range(most)]
 
-    def values(choose: Callable[[int, int, int], int]) -> list[Any]:
+    def values(choose: Callable[[int, int, int], int], whole: int = 3) -> list[Any]:
         found: list[Any] = []
         for i, t in enumerate(types):
             if isinstance(t, TensorType):
@@ -391,10 +417,10 @@ def _examples(
                 ]
                 found.append(torch.empty(filled, dtype=t.torch_dtype, device="cpu"))
             else:
-                found.append(_example(t, 3 if runs.small else sizes[0]))  # 0 and 1 are special
+                found.append(number(t, whole))  # 0 and 1 are special
         return found
 
-    if not runs.open:
+    if not samples.open:
         yield values(lambda i, d, n: 0), {}
         return
     # Sizes that may differ do, so that the trace takes none for another: along the last
@@ -404,18 +430,25 @@ def _examples(
         [lambda i, d, n: sizes[0]],
     ]
     for alike in ways:
-        possible = [example for example in map(values, alike) if _runs(op, example)]
+        # A size is large, an index is small.
+        made = (values(way, whole) for whole in dict.fromkeys((sizes[0], 3)) for way in alike)
+        possible = [example for example in made if _runs(op, example)]
         for example in possible:
             yield example, {}
         if possible:
             return
-    try:
-        found = runs._tied(runs._meta, sizes[0])
-    except Exception:
-        found = None
-    if found is not None:
-        ties = found[0]
-        yield values(lambda i, d, n: ties.get((i, d), sizes[0])), ties
+    for ties in samples.tied():
+
+        def tied(sizes_of: Mapping[tuple[int, int], int]) -> list[Any]:
+            return values(lambda i, d, n: sizes_of.get((i, d), sizes[0]))
+
+        example = tied(ties)
+        if not _runs(op, example):
+            continue
+        others = (tied({**ties, place: n}) for place in ties for n in (0, 1, *sizes[:2]))
+        if _any_size(op) or not any(_runs(op, other) for other in others):
+            yield example, ties
+            return
 
 
 def _runs(op: NativeOp, example: list[Any]) -> bool:
@@ -569,13 +602,59 @@ def _record(
     outputs, found = outputs_of(module.graph)
     results = iter(found)
     inputs = list(nodes[:n])
+    empty = _without_elements(op, types, module, example, given, need)
     return _Trace(
         inputs,
         list(nodes[n:]),
         [o if o not in inputs else None for o in outputs],
         [next(results) if w else None for w in need],
         module,
+        ties,
+        empty,
     )
+
+
+def _without_elements(
+    op: NativeOp,
+    types: Sequence[Type],
+    module: Any,
+    example: Sequence[Any],
+    given: tuple[bool, ...],
+    need: tuple[bool, ...],
+) -> frozenset[int]:
+    """The inputs whose gradient has another shape than they have, where they have no elements: a
+    record is made with some, and PyTorch may take another way without."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    places = [
+        (i, d)
+        for i, t in enumerate(types)
+        if isinstance(t, TensorType)
+        for d, size in enumerate(t.shape or ())
+        if size is None
+    ]
+    if sum(isinstance(t, TensorType) for t in types) > 1:
+        return frozenset()  # `_fitted` sees to it
+    assert sum(need) == 1
+    wrong = set()
+    for i, d in places:
+        shape = list(example[i].shape)
+        shape[d] = 0
+        try:
+            with torch.no_grad(), quiet(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                values = [
+                    mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in example
+                ]
+                values[i] = torch.empty(shape, dtype=values[i].dtype)
+                outs = [v for v, g in zip(_flat(op, values), given, strict=True) if g]
+                _, found = module(*values, *outs)
+        except Exception:
+            continue  # it is refused at run time as well
+        (g,) = found
+        if g is not None and g.shape != values[i].shape:
+            wrong.add(i)
+    return frozenset(wrong)
 
 
 @contextlib.contextmanager

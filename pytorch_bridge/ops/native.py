@@ -135,15 +135,32 @@ class NativeFunction:
         return True
 
     @cached_property
-    def pointwise(self) -> bool:
+    def elementwise(self) -> bool:
+        """Whether each element of its results is made of those in the same place of its tensors,
+        which broadcast."""
         f = self.function
         return (
             "pointwise" in f.tags
             and "out" not in f.tags
-            and "inplace" not in f.tags
             and all(r == "Tensor" for r in (x.type for x in f.returns))
             and all(a.type in ("Tensor", "Tensor?") for a in f.arguments if "Tensor" in a.type)
         )
+
+    @property
+    def pointwise(self) -> bool:
+        """The same, where it writes into no argument."""
+        return self.elementwise and "inplace" not in self.function.tags
+
+    @cached_property
+    def functional(self) -> NativeFunction | None:
+        """The function that does the same as this in-place one, and writes nothing."""
+        base, dot, overload = self.name.partition(".")
+        name = base.removesuffix("_") + dot + overload
+        if name == self.name or name not in _lines():
+            return None
+        found = native(name)
+        same = [a.name for a in found.function.arguments] == list(self._places)
+        return found if same else None
 
     def __repr__(self) -> str:
         return f"ops.{self.function.schema}"

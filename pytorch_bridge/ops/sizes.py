@@ -31,17 +31,14 @@ class NotProved(Exception):
     """There is no proof, or it would take too long."""
 
 
-def prove(
-    call: Callable[[Callable[[], Any]], Sequence[Any]],
-    proposed: Sequence[Sizes | None] | None = None,
-) -> list[Any]:
+def prove(call: Callable[[Callable[[], Any]], Sequence[Any]], every_way: bool = False) -> list[Any]:
     """The results of `call`, as it returns them in the first run, with their sizes as far as they
     are the same in all runs: pairs of a result and its Sizes, which are None for what is no tensor
     or has another number of dimensions in some run.
 
-    `call` gets a function that makes a symbol for a size, and returns tensors, flat. `proposed` are
-    sizes that have been seen: others are not looked for, and it ends once none is left. NotProved
-    where the function cannot be run with symbols; the error of the first run where each refuses.
+    `call` gets a function that makes a symbol for a size, and returns tensors, flat. It ends once
+    no size is left that could be known, unless it is to see every way. NotProved where the function
+    cannot be run with symbols; the error of the first run where each refuses.
     """
     joined: list[Sizes | None] | None = None
     first: Sequence[Any] = ()
@@ -54,15 +51,11 @@ def prove(
         elif joined is None:
             first = results
             joined = [_sizes(r) for r in results]
-            if proposed is not None:
-                if len(proposed) != len(joined):
-                    raise NotProved("the number of results differs")
-                joined = [_common(a, b) for a, b in zip(joined, proposed, strict=True)]
         else:
             if len(results) != len(joined):
                 raise NotProved("the number of results depends on a size")
             joined = [_common(a, _sizes(b)) for a, b in zip(joined, results, strict=True)]
-        if proposed is not None and joined is not None and not any(map(_says, joined)):
+        if joined is not None and not every_way and not any(map(_says, joined)):
             return _ended(first, joined, refused)
         if n + sum(taken) >= _RUNS:
             break  # each of these choices takes another run at least

@@ -23,6 +23,21 @@ ANY = TensorType()
 LAYOUTS = ("sparse", "to_dense", "to_mkldnn", "_sparse", "_to_sparse", "coalesce", "ones_like")
 
 
+# What is refused where all sizes are open, and why.
+_COUNT = "how many tensors it returns is a size"
+REFUSED_OPEN = {
+    "chunk": _COUNT,
+    "unsafe_chunk": _COUNT,
+    "split.Tensor": _COUNT,
+    "unsafe_split.Tensor": _COUNT,
+    "split_copy.Tensor": _COUNT,
+    "unbind.int": _COUNT,
+    "unbind_copy.int": _COUNT,
+    "ctc_loss.IntList": "its kernel has no symbols, and lengths that are given must fit its sizes",
+    "col2im": "its kernel has no symbols, and no size that is tried is the number of its windows",
+}
+
+
 def _open(t):
     return t.clone(shape=(None,) * t.ndim) if isinstance(t, TensorType) else t
 
@@ -85,8 +100,10 @@ def _problems(function, values):
     try:
         open_types = [_open(t) for t in types]
         wide = native_op(function, template, open_types).make_node(*[t() for t in open_types])
-    except BridgeTypeError:
-        return  # the number of results, or of dimensions, depends on the sizes
+    except BridgeTypeError as e:
+        if function.name not in REFUSED_OPEN:
+            yield f"refused where sizes are open: {e}"
+        return
     for o, (v, value) in enumerate(zip(wide.outputs, results, strict=True)):
         if not v.type.is_valid_value(value):
             yield f"for open sizes, result {o} is no {v.type}: {_shown(value)}"

@@ -962,7 +962,7 @@ def test_what_typing_has_found_is_remembered():
         h = x
         for i in range(25):
             w = TensorType("float32", (n + i + 1, n + i))()
-            h = ops.linear(h, w).relu().softmax(-1) + 1.0
+            h = ops.roll(ops.linear(h, w), 1).softmax(-1) + 1.0  # no rule knows roll
         return h
 
     with Counting() as new:
