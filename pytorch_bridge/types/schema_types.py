@@ -24,16 +24,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import toolchain
 from ..errors import BridgeTypeError, MissingMethodError
 from . import c_support
 from .base import CType, Sub, Type
 from .enums import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, device_parts, dtype_name
-
-if TYPE_CHECKING:
-    from ..graph.basic import Variable
 
 # The named defaults of enums, in C++ and in Go.
 ENUM_DEFAULTS = {
@@ -130,11 +127,6 @@ class SchemaType(CType):
         if strict:
             raise self.refusal(value)
         return self.convert(value, allow_downcast)
-
-    def make_variable(self, name: str | None = None) -> Variable:
-        from ..graph.variables import ValueVariable
-
-        return ValueVariable(self, name=name)
 
     def c_headers(self) -> Sequence[str]:
         return ["math.h", "stdlib.h", "string.h", "cgotorch.h"]
@@ -1306,11 +1298,10 @@ class StreamArg(Plain):
 
 def describe(value: Any) -> str:
     """A short picture of a value for a message."""
-    from ..graph.basic import Variable
-
     kind = type(value).__qualname__
-    if isinstance(value, Variable):
-        return f"the variable {value} of type {value.type}"
+    of = getattr(value, "type", None)
+    if isinstance(of, Type):
+        return f"the variable {value} of type {of}"
     shape = getattr(value, "shape", None)
     if shape is not None:
         return f"a {kind} of {getattr(value, 'dtype', '?')} and shape {tuple(shape)}"
@@ -1442,9 +1433,13 @@ def _simple() -> dict[str, SchemaType]:
 _LIST = re.compile(r"(int|SymInt|float|bool)\[(\d*)\](\??)$")
 
 
-@cache
 def schema_type(schema: str) -> SchemaType:
     """The type for a schema spelling such as "Tensor?" or "int[2]", or LookupError."""
+    return _parsed(schema)
+
+
+@cache
+def _parsed(schema: str) -> SchemaType:
     simple = _simple().get(schema)
     if simple is not None:
         return simple

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, BridgeValueError
 from . import c_support
-from .base import Sub, Type
+from .base import Sub, Type, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
 from .schema_types import TensorArg, describe, input_name
 
@@ -268,8 +268,6 @@ class TensorType(TensorArg):
 
     def convert_variable(self, var: Variable) -> Variable | None:
         """var, or its check against this type's shape at run time where the two can meet."""
-        from ..ops.basic import specify_shape
-
         if self.is_super(var.type):
             return var
         other = var.type
@@ -284,18 +282,12 @@ class TensorType(TensorArg):
         known = other.shape or (None,) * len(self.shape)
         if any(None not in (a, b) and a != b for a, b in zip(self.shape, known, strict=True)):
             return None
-        return specify_shape(var, self.shape)
-
-    def make_variable(self, name: str | None = None) -> Variable:
-        from ..graph.variables import TensorVariable
-
-        return TensorVariable(self, name=name)
+        return graphs().specify_shape(var, self.shape)
 
     def make_constant(self, value: Any, name: str | None = None) -> Constant:
-        from ..graph.variables import TensorConstant
-
         tensor = self.filter(value)
-        return TensorConstant(self, tensor.detach() if tensor.requires_grad else tensor, name=name)
+        known = tensor.detach() if tensor.requires_grad else tensor
+        return graphs().make_constant(self, known, name)
 
     # In C
     def c_literal(self, value: Any) -> str | None:
