@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BridgeTypeError
 from ..types.base import Graphs, Type, register_graphs
 from ..types.enums import DType
-from ..types.schema_types import SchemaType
+from ..types.schema import SchemaType
 from ..types.tensor import TensorType
 from .basic import Constant, Variable
 

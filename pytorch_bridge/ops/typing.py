@@ -15,9 +15,10 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..types import SchemaType, TensorType, Type, schema_type
+from ..types.containers import TensorList, is_number_list
 from ..types.enums import device_parts
-from ..types.schema_types import Number, NumberList, ScalarArg, TensorArg, TensorList
-from ..types.tensor import Shape
+from ..types.numbers import Number, ScalarArg
+from ..types.tensor import Shape, TensorArg
 from . import sizes as proofs
 from .op import parameter_key
 from .quiet import quiet
@@ -285,7 +286,7 @@ class _Runs:
             if isinstance(t, (TensorArg, TensorList))
         ):
             return self._unknown()
-        if any(isinstance(t, NumberList) for t in self.inputs):
+        if any(map(is_number_list, self.inputs)):
             return self._sized()
         certain = not self.open and not self._numbers()
         try:

@@ -11,7 +11,7 @@ from ..errors import BridgeTypeError, BridgeValueError
 from . import c_support
 from .base import Sub, Type, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
-from .schema_types import TensorArg, describe, input_name
+from .schema import SchemaType, input_name
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,22 @@ TOLERANCES = {
     "complex64": (1e-4, 1e-5),
     "complex32": (1e-2, 1e-3),
 }
+
+
+class TensorArg(SchemaType):
+    """A tensor, or what may be one: in C a Tensor, which a graph's variable owns."""
+
+    c = "Tensor"
+    nullable = True
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{name} = RetainTensor({n});"
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        return f"*{n} = RetainTensor({name});"
+
+    def c_release(self, name: str, sub: Sub) -> str:
+        return self.c_cleanup(name, sub)
 
 
 class TensorType(TensorArg):
@@ -290,9 +306,6 @@ class TensorType(TensorArg):
         return graphs().make_constant(self, known, name)
 
     # In C
-    def c_literal(self, value: Any) -> str | None:
-        return None
-
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         return f"Tensor {name};"
 
@@ -339,9 +352,6 @@ class TensorType(TensorArg):
 
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return f"FreeTensor({name});\n{name} = NULL;"
-
-    def c_release(self, name: str, sub: Sub) -> str:
-        return self.c_cleanup(name, sub)
 
     def c_support_code(self) -> Sequence[str]:
         return c_support.TENSOR_HELPERS
@@ -479,6 +489,3 @@ def _extents(t: torch.Tensor) -> list[tuple[Any, int, int]]:
             else:
                 found.append((part.device, start, start + size))
     return found
-
-
-__all__ = ["TensorType", "describe"]
