@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ..errors import MissingMethodError
 from ..types.containers import BoolArray, List, Optional
@@ -22,223 +23,142 @@ _NAMED = {
 }
 
 
-class Cpp:
-    """A value whose C parameters are called n, in C++."""
+def _unknown(*given: str) -> str:
+    raise MissingMethodError(f"{__name__} does not know the default {given[-1]} of such a type")
 
-    converter = ""  # in internal.h
-    named = False  # it is told the parameter's name, for errors
-    empty = "std::nullopt"  # what stands for None where the type is optional
 
-    def __init__(self, t: Any) -> None:
-        self.t = t
+class Cpp(NamedTuple):
+    """A value in C++. Templates have {n} for the name of the C parameters."""
 
-    @property
-    def function(self) -> str:
-        return self.converter
-
-    def arguments(self, n: str) -> list[str]:
-        """The C parameters."""
-        return [n]
+    function: str = ""  # what converts it, in internal.h
+    arguments: str = "{n}"
+    writes: str = ""  # the function where ATen writes into it
+    named: bool = False  # the function is told the name, for errors
+    unrecorded: str = ""  # a condition: no tensor in it is one that autograd has to look after
+    store: str = "*{n} = {x}"  # puts the result x where the C parameters point
+    empty: str = "std::nullopt"  # stands for None where the type is optional
+    is_default: Callable[[str, str], str] = _unknown  # a condition, of n and the schema's default
+    default: Callable[[str], str] = _unknown  # the schema's, for an argument that C does not have
 
     def value(self, n: str, written: bool = False) -> str:
         """What ATen is given."""
-        arguments = [*self.arguments(n), *([f'"{n}"'] if self.named else [])]
-        return f"{self.function}({', '.join(arguments)})"
-
-    def unrecorded(self, n: str) -> str:
-        """A condition: is there no tensor in the argument that autograd has to look after? Empty
-        for what is never a tensor."""
-        return ""
-
-    def is_default(self, n: str, default: str) -> str:
-        """A condition: does the C parameter have the schema's default?"""
-        raise MissingMethodError(f"{self.t} = {default}: {__name__} knows no such default")
-
-    def default(self, default: str) -> str:
-        """The schema's default, for an argument that C does not have."""
-        raise MissingMethodError(f"{self.t} = {default}: {__name__} knows no such default")
-
-    def store(self, n: str, x: str) -> str:
-        """Puts the result x where the C parameters of n point."""
-        return f"*{n} = {x}"
+        function = (written and self.writes) or self.function
+        arguments = self.arguments.format(n=n) + (f', "{n}"' if self.named else "")
+        return f"{function}({arguments})" if function else n
 
 
 aten: Face[Cpp] = Face("C++", __name__)
 
-
-@aten.of(TensorArg)
-class _Tensor(Cpp):
-    converter, named, empty = "in", True, "std::optional<at::Tensor>()"
-
-    def value(self, n: str, written: bool = False) -> str:
-        return f'in_mut({n}, "{n}")' if written else super().value(n)
-
-    def unrecorded(self, n: str) -> str:
-        return f"unrecorded({n})"
-
-    def store(self, n: str, x: str) -> str:
-        return f"out({n}, {x})"
+aten.of(TensorArg)(
+    lambda t: Cpp(
+        "in",
+        writes="in_mut",
+        named=True,
+        unrecorded="unrecorded({n})",
+        store="out({n}, {x})",
+        empty="std::optional<at::Tensor>()",
+    )
+)
+aten.of(Handle)(lambda t: Cpp(t.c.lower(), named=True))
+aten.of(StreamArg)(lambda t: Cpp("stream"))
+aten.of(BoolArray)(lambda t: Cpp(f"bools<{t.size}>", named=True))
 
 
 @aten.of(Number)
-class _Number(Cpp):
-    def value(self, n: str, written: bool = False) -> str:
-        form = {"SymInt": "c10::SymInt({})", "DeviceIndex": "device_index({})"}
-        return form.get(self.t.schema, "{}").format(n)
-
-    def is_default(self, n: str, default: str) -> str:
-        return f"{n} == {_NAMED.get(default, default)}"
-
-    def default(self, default: str) -> str:
-        return self.value(_NAMED.get(default, default))
-
-    def store(self, n: str, x: str) -> str:
-        form = {
-            "SymInt": "{}.expect_int()",
-            "SymBool": "{}.expect_bool()",
-            "QScheme": "static_cast<int64_t>({})",
-        }
-        return f"*{n} = {form.get(self.t.schema, '{}').format(x)}"
+def _number(t: Number) -> Cpp:
+    result = {
+        "SymInt": "{x}.expect_int()",
+        "SymBool": "{x}.expect_bool()",
+        "QScheme": "static_cast<int64_t>({x})",
+    }
+    made = Cpp(
+        {"SymInt": "c10::SymInt", "DeviceIndex": "device_index"}.get(t.schema, ""),
+        store="*{n} = " + result.get(t.schema, "{x}"),
+        is_default=lambda n, default: f"{n} == {_NAMED.get(default, default)}",
+    )
+    return made._replace(default=lambda default: made.value(_NAMED.get(default, default)))
 
 
 @aten.of(ScalarArg)
-class _Scalar(Cpp):
-    converter, empty = "scalar", "std::optional<at::Scalar>()"
-
-    def is_default(self, n: str, default: str) -> str:
-        return f"({self.value(n)}.to<double>() == {scalar(default)})"
-
-    def default(self, default: str) -> str:
-        return f"at::Scalar({scalar(default)})"
-
-    def store(self, n: str, x: str) -> str:
-        return f"*{n} = from_scalar({x})"
+def _scalar(t: ScalarArg) -> Cpp:
+    return Cpp(
+        "scalar",
+        store="*{n} = from_scalar({x})",
+        empty="std::optional<at::Scalar>()",
+        is_default=lambda n, default: f"(scalar({n}).to<double>() == {scalar(default)})",
+        default=lambda default: f"at::Scalar({scalar(default)})",
+    )
 
 
 @aten.of(Enum)
-class _Enum(Cpp):
-    @property
-    def function(self) -> str:
-        return str(self.t.function)
-
-    def is_default(self, n: str, default: str) -> str:
-        return f"{self.value(n)} == {_NAMED[default]}"
-
-    def default(self, default: str) -> str:
-        return _NAMED[default]
-
-    def store(self, n: str, x: str) -> str:
-        return f"*{n} = static_cast<{self.t.c}>({x})"
+def _enum(t: Enum) -> Cpp:
+    return Cpp(
+        t.function,
+        store=f"*{{n}} = static_cast<{t.c}>({{x}})",
+        is_default=lambda n, default: f"{t.function}({n}) == {_NAMED[default]}",
+        default=lambda default: _NAMED[default],
+    )
 
 
 @aten.of(String)
-class _String(Cpp):
-    converter, named = "str", True
-
-    def is_default(self, n: str, default: str) -> str:
-        return f"{self.value(n)} == {string(default)}"
-
-    def default(self, default: str) -> str:
-        return string(default)
-
-
-@aten.of(Handle)
-class _Handle(Cpp):
-    named = True
-
-    @property
-    def function(self) -> str:
-        return str(self.t.c).lower()
-
-
-@aten.of(StreamArg)
-class _Stream(Cpp):
-    converter = "stream"
-
-
-@aten.of(BoolArray)
-class _BoolArray(Cpp):
-    named = True
-
-    @property
-    def function(self) -> str:
-        return f"bools<{self.t.size}>"
+def _string(t: String) -> Cpp:
+    return Cpp(
+        "str",
+        named=True,
+        is_default=lambda n, default: f'str({n}, "{n}") == {string(default)}',
+        default=string,
+    )
 
 
 @aten.of(List)
-class _List(Cpp):
-    @property
-    def function(self) -> str:
-        return "symints" if self.t.elem.schema == "SymInt" else str(self.t.function)
-
-    def arguments(self, n: str) -> list[str]:
-        return [n, f"{n}_len"]
-
-    def is_default(self, n: str, default: str) -> str:
-        values = numbers(default, self.t.size)
+def _list(t: List) -> Cpp:
+    def is_default(n: str, default: str) -> str:
+        values = numbers(default, t.size)
         conditions = [f"{n}_len == {len(values)}"]
         conditions += [f"{n}[{i}] == {v}" for i, v in enumerate(values)]
         return "(" + " && ".join(conditions) + ")"
 
-    def default(self, default: str) -> str:
-        elem = self.t.elem
-        array = "SymIntArrayRef" if elem.schema == "SymInt" else f"ArrayRef<{elem.c}>"
-        values = map(aten(elem).default, numbers(default, self.t.size))
-        return f"c10::{array}({{{', '.join(values)}}})"
+    def made(default: str) -> str:
+        array = "SymIntArrayRef" if symbolic else f"ArrayRef<{t.elem.c}>"
+        return f"c10::{array}({{{', '.join(map(aten(t.elem).default, numbers(default, t.size)))}}})"
+
+    symbolic = t.elem.schema == "SymInt"
+    function = "symints" if symbolic else t.function
+    return Cpp(function, "{n}, {n}_len", is_default=is_default, default=made)
 
 
 @aten.of(List, TensorArg)
-class _Tensors(_List):
-    converter, named = "in_list", True
-    function = Cpp.function
-
-    def unrecorded(self, n: str) -> str:
-        return f"unrecorded({n}, {n}_len)"
-
-    def store(self, n: str, x: str) -> str:
-        return f"out_list({n}, {n}_len, {x})"
-
-
 @aten.of(List, Optional)
-class _OptionalTensors(_Tensors):
-    converter, named = "in_opt_list", False
+def _tensors(t: List) -> Cpp:
+    optional = isinstance(t.elem, Optional)
+    return Cpp(
+        "in_opt_list" if optional else "in_list",
+        "{n}, {n}_len",
+        named=not optional,
+        unrecorded="unrecorded({n}, {n}_len)",
+        store="out_list({n}, {n}_len, {x})",
+    )
 
 
 @aten.of(Optional)
-class _Optional(Cpp):
-    def __init__(self, t: Optional) -> None:
-        super().__init__(t)
-        self.elem = aten(t.elem)
+def _optional(t: Optional) -> Cpp:
+    elem = aten(t.elem)
 
-    @property
-    def function(self) -> str:
-        return f"{self.elem.function}_opt"
-
-    def arguments(self, n: str) -> list[str]:
-        return self.elem.arguments(n)
-
-    def unrecorded(self, n: str) -> str:
-        return self.elem.unrecorded(n)
-
-    def is_default(self, n: str, default: str) -> str:
+    def is_default(n: str, default: str) -> str:
         if default == "None":
             return f"{n} == nullptr"
-        if self.t.elem.nullable:
-            return self.elem.is_default(n, default)
-        return f"({n} != nullptr && {self.elem.is_default(f'*{n}', default)})"
+        if t.elem.nullable:
+            return elem.is_default(n, default)
+        return f"({n} != nullptr && {elem.is_default(f'*{n}', default)})"
 
-    def default(self, default: str) -> str:
-        return self.elem.empty if default == "None" else self.elem.default(default)
+    def made(default: str) -> str:
+        return elem.empty if default == "None" else elem.default(default)
 
-    def store(self, n: str, x: str) -> str:
-        raise MissingMethodError(f"{self.t} as a result: {__name__} does not store it")
-
-
-@aten.of(Optional, Number)
-class _OptionalNumber(_Optional):
-    @property
-    def function(self) -> str:
-        return "symint_opt" if self.t.elem.schema == "SymInt" else "opt"
+    number = {"SymInt": "symint_opt"}.get(t.elem.schema, "opt")
+    function = number if isinstance(t.elem, Number) else f"{elem.function}_opt"
+    return Cpp(
+        function, elem.arguments, unrecorded=elem.unrecorded, is_default=is_default, default=made
+    )
 
 
 # The schema's defaults, as C++ and Go both write them.

@@ -7,7 +7,7 @@ makes of them for the C function, and what it does with the results.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from ..types.containers import List, Optional
 from ..types.faces import Face
@@ -28,147 +28,71 @@ class Field:
         return n + ("_" + self.suffix if self.suffix else "")
 
 
-class Passed:
-    """A value called n in a block called b."""
+class Passed(NamedTuple):
+    """A value in the block b, or a result. Templates have {n} for its name."""
 
-    def __init__(self, t: Any) -> None:
-        self.t = t
+    fields: list[Field]
+    arguments: list[str]  # what the C function is given
+    before: list[str] = []  # noqa: RUF012  statements of the thunk before the call
+    after: list[str] = []  # noqa: RUF012  and after it, if it succeeded
+    words: str = ""  # the words of tensors (cgotorch/words.h) among the fields, in C++
 
-    def fields(self) -> list[Field]:
-        return [Field("", self.t.c)]
 
-    def words(self, n: str) -> list[str]:
-        """The words of tensors (cgotorch/words.h) among the fields, as C++ expressions."""
-        return []
+def _one(c: str, argument: str = "b.{n}", **more: str) -> Passed:
+    return Passed([Field("", c)], [argument], **more)  # type: ignore[arg-type]
 
-    def before(self, n: str) -> list[str]:
-        """Statements of the thunk on which `arguments` stands."""
-        return []
 
-    def arguments(self, n: str) -> list[str]:
-        """What the C function is given."""
-        return [f"b.{n}"]
-
-    # As a result
-    def result_fields(self) -> list[Field]:
-        return [Field("", "int64_t")]
-
-    def result(self, n: str) -> tuple[list[str], list[str], list[str]]:
-        """Statements before the call, arguments, statements after success."""
-        return [f"{self.t.c} {n};"], [f"&{n}"], [f"b.{n} = {n};"]
+def _pair(c: str) -> list[Field]:
+    return [Field("", f"const {c} *"), Field("len", "int64_t")]
 
 
 block: Face[Passed] = Face("field of a block", __name__)
-block.of(SchemaType)(Passed)
+
+block.of(SchemaType)(lambda t: _one(t.c))
+block.of(Enum)(lambda t: _one("int64_t", f"go_{t.function}(b.{{n}})"))
+block.of(TensorArg)(lambda t: _one("Word", 'used(b.{n}, "{n}")', words="b.{n}"))
+block.of(List)(lambda t: Passed(_pair(t.elem.c), ["b.{n}", "b.{n}_len"]))
+block.of(Optional)(lambda t: block(t.elem) if t.elem.nullable else _one(t.c))
+block.of(Optional, TensorArg)(lambda t: _one("Word", 'used_opt(b.{n}, "{n}")', words="b.{n}"))
+block.of(Optional, Enum)(lambda t: _one("int64_t", f"Opt{t.elem.c}(b.{{n}}).get()"))
+block.of(Optional, ScalarArg)(
+    lambda t: _one("Scalar", "b.{n}.kind == ScalarNone ? nullptr : &b.{n}")
+)
 
 
 @block.of(Number)
-class _Number(Passed):
-    def fields(self) -> list[Field]:
-        return [Field("", "double" if self.t.kind == "float" else "int64_t")]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"b.{n} != 0" if self.t.kind == "bool" else f"b.{n}"]
-
-    def result_fields(self) -> list[Field]:
-        return self.fields()
-
-
-@block.of(ScalarArg)
-class _Scalar(Passed):
-    def result_fields(self) -> list[Field]:
-        return self.fields()
-
-
-@block.of(Enum)
-class _Enum(Passed):
-    """As Go has it: one more than in C, 0 for what is not set."""
-
-    def fields(self) -> list[Field]:
-        return [Field("", "int64_t")]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"go_{self.t.function}(b.{n})"]
-
-    def result(self, n: str) -> tuple[list[str], list[str], list[str]]:
-        return [f"{self.t.c} {n};"], [f"&{n}"], [f"b.{n} = {n} + 1;"]
-
-
-@block.of(TensorArg)
-class _Tensor(Passed):
-    used = "used"
-
-    def fields(self) -> list[Field]:
-        return [Field("", "Word")]
-
-    def words(self, n: str) -> list[str]:
-        return [f"b.{n}"]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f'{self.used}(b.{n}, "{n}")']
-
-    def result_fields(self) -> list[Field]:
-        return [Field("", "OutTensor")]
-
-    def result(self, n: str) -> tuple[list[str], list[str], list[str]]:
-        return [], [f"&b.{n}.handle"], [f"describe(b.{n});"]
-
-
-@block.of(List)
-class _List(Passed):
-    def fields(self) -> list[Field]:
-        return [Field("", f"const {self.t.elem.c} *"), Field("len", "int64_t")]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"b.{n}", f"b.{n}_len"]
+def _number(t: Number) -> Passed:
+    c = "double" if t.kind == "float" else "int64_t"
+    return _one(c, "b.{n} != 0" if t.kind == "bool" else "b.{n}")
 
 
 @block.of(List, TensorArg)
-class _Tensors(_List):
-    def fields(self) -> list[Field]:
-        return [Field("", "const Word *"), Field("len", "int64_t")]
-
-    def before(self, n: str) -> list[str]:
-        optional = ", true" if isinstance(self.t.elem, Optional) else ""
-        return [f'const UsedList {n}(b.{n}, b.{n}_len, "{n}"{optional});']
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"{n}.data()", f"{n}.size()"]
-
-    def result_fields(self) -> list[Field]:
-        return [Field("", "OutTensors")]
-
-    def result(self, n: str) -> tuple[list[str], list[str], list[str]]:
-        declared = [f"Tensor *{n};", f"int64_t {n}_len;"]
-        return declared, [f"&{n}", f"&{n}_len"], [f"describe(b.{n}, {n}, {n}_len);"]
+@block.of(List, Optional)
+def _tensors(t: List) -> Passed:
+    optional = ", true" if isinstance(t.elem, Optional) else ""
+    used = f'const UsedList {{n}}(b.{{n}}, b.{{n}}_len, "{{n}}"{optional});'
+    return Passed(_pair("Word"), ["{n}.data()", "{n}.size()"], [used])
 
 
-block.of(List, Optional)(_Tensors)
+result: Face[Passed] = Face("field of a block for results", __name__)
 
 
-@block.of(Optional)
-def _optional(t: Optional) -> Passed:
-    return block(t.elem) if t.elem.nullable else Passed(t)
+def _plain(t: SchemaType, c: str = "int64_t", value: str = "{n}") -> Passed:
+    return Passed([Field("", c)], ["&{n}"], [f"{t.c} {{n}};"], [f"b.{{n}} = {value};"])
 
 
-@block.of(Optional, TensorArg)
-class _OptionalTensor(_Tensor):
-    used = "used_opt"
-
-
-@block.of(Optional, Enum)
-class _OptionalEnum(Passed):
-    def fields(self) -> list[Field]:
-        return [Field("", "int64_t")]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"Opt{self.t.elem.c}(b.{n}).get()"]
-
-
-@block.of(Optional, ScalarArg)
-class _OptionalScalar(Passed):
-    def fields(self) -> list[Field]:
-        return [Field("", "Scalar")]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"b.{n}.kind == ScalarNone ? nullptr : &b.{n}"]
+# As Go has it: one more than in C, 0 for what is not set.
+result.of(Enum)(lambda t: _plain(t, value="{n} + 1"))
+result.of(ScalarArg)(lambda t: _plain(t, "Scalar"))
+result.of(Number)(lambda t: _plain(t, block(t).fields[0].c))
+result.of(TensorArg)(
+    lambda t: Passed([Field("", "OutTensor")], ["&b.{n}.handle"], after=["describe(b.{n});"])
+)
+result.of(List, TensorArg)(
+    lambda t: Passed(
+        [Field("", "OutTensors")],
+        ["&{n}", "&{n}_len"],
+        ["Tensor *{n};", "int64_t {n}_len;"],
+        ["describe(b.{n}, {n}, {n}_len);"],
+    )
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import MissingMethodError
 from ..types.containers import BoolArray, List, Optional
@@ -62,247 +63,133 @@ class GoOption(NamedTuple):
     note: str = ""  # what leaving it out means, for the doc comment
 
 
-class GoType:
-    """A value: the Go expression x, and n in the block blk."""
+def _unknown(default: str) -> GoOption:
+    raise MissingMethodError(f"{__name__} does not know the default {default} of such a type")
 
-    name = ""
 
-    def __init__(self, t: Any) -> None:
-        self.t = t
+class GoType(NamedTuple):
+    """A value in Go. Templates have {n} for its name in the block blk."""
 
-    @property
-    def type(self) -> str:
-        """The Go type, as package gotorch writes it."""
-        return self.name
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        """Statements that put x into the block; errors name it by arg."""
-        return [f"blk.{n} = {x}"]
-
-    def keep(self, x: str) -> list[str]:
-        """What must stay alive until the call has returned."""
-        return []
-
-    def option(self, default: str) -> GoOption:
-        """The field of an options struct for an argument with this default."""
-        raise MissingMethodError(f"{self.t} = {default}: {__name__} knows no such default")
-
-    def result(self, n: str) -> str:
-        """The value of the result n of the block."""
-        return f"blk.{n}"
+    type: str
+    fill: str = "blk.{n} = {x}"  # puts the expression {x} into the block; errors name it by {arg}
+    keep: str = ""  # what must stay alive until the call has returned
+    result: str = "blk.{n}"  # the value of the result
+    option: Callable[[str], GoOption] = _unknown  # of the schema's default
 
 
 go: Face[GoType] = Face("Go type", __name__)
 
+go.of(TensorArg)(
+    lambda t: GoType(
+        "Tensor", 'blk.{n} = {x}.word(op, "{arg}")', "{x}.T", "newTensor(&blk.{n}, blk.scope)"
+    )
+)
+go.of(Handle)(lambda t: GoType(f"*{t.c}", 'blk.{n} = {x}.handle(op, "{arg}")', "{x}"))
+go.of(StreamArg)(lambda t: GoType("Stream"))
+go.of(BoolArray)(lambda t: GoType(f"[{t.size}]bool", "blk.{n} = unsafe.Pointer(&{x})"))
 
-@go.of(TensorArg)
-class _Tensor(GoType):
-    name = "Tensor"
 
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = {x}.word(op, "{arg}")']
-
-    def keep(self, x: str) -> list[str]:
-        return [f"{x}.T"]
-
-    def result(self, n: str) -> str:
-        return f"newTensor(&blk.{n}, blk.scope)"
+def _replaced(type_: str, zero: str, default: str) -> GoOption:
+    return GoOption(type_, default, zero, default)
 
 
 @go.of(Number)
-class _Number(GoType):
-    @property
-    def type(self) -> str:
-        return {"int": "int64", "float": "float64", "bool": "bool"}[self.t.kind]
+def _number(t: Number) -> GoType:
+    name = {"int": "int64", "float": "float64", "bool": "bool"}[t.kind]
 
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = boolInt({x})" if self.t.kind == "bool" else f"blk.{n} = {x}"]
-
-    def option(self, default: str) -> GoOption:
+    def option(default: str) -> GoOption:
         literal = _NAMED.get(default, default)
-        if literal in ("false", "0", "0.0"):
-            return GoOption(self.type)
-        return GoOption(f"*{self.type}", default=literal, note=literal)
+        same = literal in ("false", "0", "0.0")
+        return GoOption(name) if same else GoOption(f"*{name}", literal, note=literal)
 
-    def result(self, n: str) -> str:
-        return f"blk.{n} != 0" if self.t.kind == "bool" else f"blk.{n}"
+    if t.kind == "bool":
+        return GoType(name, "blk.{n} = boolInt({x})", result="blk.{n} != 0", option=option)
+    return GoType(name, option=option)
 
 
 @go.of(ScalarArg)
-class _Scalar(GoType):
-    name = "Scalar"
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = makeScalar({x}, op, "{arg}")']
-
-    def option(self, default: str) -> GoOption:
-        value = aten.scalar(default)
-        return GoOption("Scalar", default=value, zero="nil", note=value)
-
-    def result(self, n: str) -> str:
-        return f"blk.{n}.value()"
+def _scalar(t: ScalarArg) -> GoType:
+    return GoType(
+        "Scalar",
+        'blk.{n} = makeScalar({x}, op, "{arg}")',
+        result="blk.{n}.value()",
+        option=lambda default: _replaced("Scalar", "nil", aten.scalar(default)),
+    )
 
 
 @go.of(Enum)
-class _Enum(GoType):
-    @property
-    def type(self) -> str:
-        return {"ScalarType": "DType"}.get(self.t.schema, self.t.schema)
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = {x}.required(op, "{arg}")']
-
-    def option(self, default: str) -> GoOption:
-        return GoOption(self.type, default=_NAMED[default], zero="0", note=_NAMED[default])
-
-    def result(self, n: str) -> str:
-        return f"{self.type}(blk.{n})"
+def _enum(t: Enum) -> GoType:
+    name = {"ScalarType": "DType"}.get(t.schema, t.schema)
+    return GoType(
+        name,
+        'blk.{n} = {x}.required(op, "{arg}")',
+        result=f"{name}(blk.{{n}})",
+        option=lambda default: _replaced(name, "0", _NAMED[default]),
+    )
 
 
 @go.of(String)
-class _String(GoType):
-    name = "string"
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = cString({x}, op, "{arg}")']
-
-    def option(self, default: str) -> GoOption:
-        quoted = aten.string(default)
-        return GoOption("string", default=quoted, zero='""', note=quoted)
-
-
-@go.of(Handle)
-class _Handle(GoType):
-    @property
-    def type(self) -> str:
-        return f"*{self.t.c}"
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = {x}.handle(op, "{arg}")']
-
-    def keep(self, x: str) -> list[str]:
-        return [x]
-
-
-@go.of(StreamArg)
-class _Stream(GoType):
-    name = "Stream"
+def _string(t: String) -> GoType:
+    return GoType(
+        "string",
+        'blk.{n} = cString({x}, op, "{arg}")',
+        option=lambda default: _replaced("string", '""', aten.string(default)),
+    )
 
 
 @go.of(List)
-class _List(GoType):
-    @property
-    def type(self) -> str:
-        return f"[]{go(self.t.elem).type}"
+def _list(t: List) -> GoType:
+    name = f"[]{go(t.elem).type}"
 
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n}, blk.{n}Len = unsafe.Pointer(unsafe.SliceData({x})), int64(len({x}))"]
-
-    def option(self, default: str) -> GoOption:
-        values = ", ".join(aten.numbers(default, self.t.size))
+    def option(default: str) -> GoOption:
+        values = ", ".join(aten.numbers(default, t.size))
         if not values:
-            return GoOption(self.type)
-        return GoOption(self.type, f"{self.type}{{{values}}}", zero="nil", note=f"[{values}]")
+            return GoOption(name)
+        return GoOption(name, f"{name}{{{values}}}", "nil", f"[{values}]")
+
+    slice_ = "blk.{n}, blk.{n}Len = unsafe.Pointer(unsafe.SliceData({x})), int64(len({x}))"
+    return GoType(name, slice_, option=option)
 
 
-@go.of(List, ScalarArg)
-class _Scalars(_List):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n}, blk.{n}Len = makeScalars({x}, op, "{arg}")']
+go.of(List, ScalarArg)(
+    lambda t: GoType("[]Scalar", 'blk.{n}, blk.{n}Len = makeScalars({x}, op, "{arg}")')
+)
 
 
 @go.of(List, TensorArg)
-class _Tensors(_List):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n}, blk.{n}Len = words({x}, op, "{arg}")']
-
-    def keep(self, x: str) -> list[str]:
-        return [f"unsafe.SliceData({x})"]
-
-    def result(self, n: str) -> str:
-        return f"newTensors(&blk.{n}, blk.scope)"
-
-
 @go.of(List, Optional)
-class _OptionalTensors(_Tensors):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n}, blk.{n}Len = optWords({x})"]
-
-
-@go.of(BoolArray)
-class _BoolArray(GoType):
-    @property
-    def type(self) -> str:
-        return f"[{self.t.size}]bool"
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = unsafe.Pointer(&{x})"]
+def _tensors(t: List) -> GoType:
+    words = "optWords({x})" if isinstance(t.elem, Optional) else 'words({x}, op, "{arg}")'
+    return GoType(
+        "[]Tensor",
+        "blk.{n}, blk.{n}Len = " + words,
+        "unsafe.SliceData({x})",
+        "newTensors(&blk.{n}, blk.scope)",
+    )
 
 
 @go.of(Optional)
-class _Optional(GoType):
+def _optional(t: Optional, type_: str = "", fill: str = "", note: str = "none") -> GoType:
     """What has a zero value that is no value of the element: that means none."""
+    elem = go(t.elem)
+    type_ = type_ or elem.type
 
-    note = "none"
+    def option(default: str) -> GoOption:
+        return GoOption(type_, note=note) if default == "None" else elem.option(default)
 
-    def __init__(self, t: Optional) -> None:
-        super().__init__(t)
-        self.elem = go(t.elem)
-
-    @property
-    def type(self) -> str:
-        return self.elem.type
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return self.elem.fill(n, x, arg)
-
-    def keep(self, x: str) -> list[str]:
-        return self.elem.keep(x)
-
-    def option(self, default: str) -> GoOption:
-        if default == "None":
-            return GoOption(self.type, note=self.note)
-        return self.elem.option(default)
+    return elem._replace(type=type_, fill=fill or elem.fill, option=option)
 
 
-@go.of(Optional, TensorArg)
-class _OptionalTensor(_Optional):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = unsafe.Pointer({x}.T)"]
-
-
-@go.of(Optional, ScalarArg)
-class _OptionalScalar(_Optional):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = optScalar({x}, op, "{arg}")']
-
-
-@go.of(Optional, Enum)
-class _OptionalEnum(_Optional):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = int64({x})"]
-
-
-@go.of(Optional, Handle)
-class _OptionalHandle(_Optional):
-    note = "the default one"
+go.of(Optional, TensorArg)(lambda t: _optional(t, fill="blk.{n} = unsafe.Pointer({x}.T)"))
+go.of(Optional, ScalarArg)(lambda t: _optional(t, fill='blk.{n} = optScalar({x}, op, "{arg}")'))
+go.of(Optional, Enum)(lambda t: _optional(t, fill="blk.{n} = int64({x})"))
+go.of(Optional, Handle)(lambda t: _optional(t, note="the default one"))
+go.of(Optional, String)(lambda t: _optional(t, "*string", 'blk.{n} = optString({x}, op, "{arg}")'))
 
 
 @go.of(Optional, Number)
-class _Pointer(_Optional):
-    @property
-    def type(self) -> str:
-        return f"*{self.elem.type}"
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = unsafe.Pointer({x})"]
-
-    def option(self, default: str) -> GoOption:
-        # Where the schema says `int? size=0` or `bool? pin_memory=False`, none means the same.
-        return super().option("None" if default in ("0", "False") else default)
-
-
-@go.of(Optional, String)
-class _OptionalString(_Pointer):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f'blk.{n} = optString({x}, op, "{arg}")']
+def _pointer(t: Optional) -> GoType:
+    made = _optional(t, f"*{go(t.elem).type}", "blk.{n} = unsafe.Pointer({x})")
+    # Where the schema says `int? size=0` or `bool? pin_memory=False`, none means the same.
+    same = {"0": "None", "False": "None"}
+    return made._replace(option=lambda default: made.option(same.get(default, default)))

@@ -14,7 +14,7 @@ from ...errors import MissingMethodError
 from ...types.base import Type
 from ...types.schema import SchemaType
 from . import values
-from .values import GoField, Result, value
+from .values import GoField, Output, given, taken
 
 
 @dataclass(frozen=True)
@@ -97,37 +97,39 @@ class Crossing:
         return [
             (n, f)
             for n, p in zip(self.names, self.parts, strict=True)
-            for f in value(p.type).fields()
+            for f in given(p.type).fields
         ]
 
     def c_arguments(self) -> list[str]:
         """What the C function is given, where the block is *b."""
         return [
-            e
+            e.format(n=n)
             for n, p in zip(self.names, self.parts, strict=True)
-            for e in value(p.type).arguments(n)
+            for e in given(p.type).arguments
         ]
 
     def held(self) -> list[str]:
         """The words of tensors in the block, as cgotorch_held."""
         return [
-            e for n, p in zip(self.names, self.parts, strict=True) for e in value(p.type).held(n)
+            e
+            for n, p in zip(self.names, self.parts, strict=True)
+            if (e := given(p.type).held.format(n=n))
         ]
 
     def fill(self, x: str, arg: str) -> list[str]:
         return [
-            line
+            given(p.type).fill.format(n=n, x=x + _member(p.path), arg=arg)
             for n, p in zip(self.names, self.parts, strict=True)
-            for line in value(p.type).fill(n, x + _member(p.path), arg)
         ]
 
     def keep(self, x: str) -> list[str]:
         """Go expressions that must be alive until the call has returned."""
-        return [e for p in self.parts for e in value(p.type).keep(x + _member(p.path))]
+        places = (given(p.type).keep.format(x=x + _member(p.path)) for p in self.parts)
+        return [e for e in places if e]
 
     # An output
-    def results(self) -> list[Result]:
-        return [value(p.type).result(n) for n, p in zip(self.names, self.parts, strict=True)]
+    def results(self) -> list[Output]:
+        return [taken(p.type).named(n) for n, p in zip(self.names, self.parts, strict=True)]
 
     def taken(self) -> str:
         """The Go expression for the value."""

@@ -4,7 +4,8 @@ functions of gotorch/graph."""
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...errors import MissingMethodError
 from ...types.containers import List, Optional
@@ -23,167 +24,123 @@ def go_type(t: SchemaType) -> str:
     return re.sub(r"\b([A-Z]\w*)", r"gotorch.\1", go_types.go(t).type)
 
 
-class Result(NamedTuple):
-    """How a result comes from C to Go: the members of the block, in C the statements before the
-    call, the arguments and the statements after success, where the block is *b; and the Go
-    expression for the value."""
+class Input(NamedTuple):
+    """A value given to C in the block, which is *b in C and blk in Go. Templates have {n} for its
+    name there."""
 
     fields: list[GoField]
-    before: list[str]
-    arguments: list[str]
-    after: list[str]
+    fill: str  # the Go statement that puts the expression {x} into the block
+    arguments: Sequence[str] = ("b->{n}",)  # what the C function is given
+    held: str = ""  # the words of tensors among the fields, as cgotorch_held of C
+    keep: str = ""  # what must be alive in Go until the call has returned
+
+
+class Output(NamedTuple):
+    """A result: the members of the block, the Go expression for the value; and in C the arguments,
+    the statements before the call and those after success."""
+
+    fields: list[GoField]
     go: str
+    arguments: Sequence[str] = ("&b->{n}",)
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+
+    def named(self, n: str) -> Output:
+        """The same with its name put in."""
+        parts = ([e.format(n=n) for e in part] for part in self[2:])
+        return Output(self.fields, self.go.format(n=n), *parts)
 
 
-class Value:
-    """A value called n in the block, which is *b in C and blk in Go."""
-
-    def __init__(self, t: Any) -> None:
-        self.t = t
-
-    def fields(self) -> list[GoField]:
-        return go_types.in_go(block(self.t).fields())
-
-    def arguments(self, n: str) -> list[str]:
-        """What the C function is given."""
-        return [e.replace("b.", "b->", 1) for e in block(self.t).arguments(n)]
-
-    def held(self, n: str) -> list[str]:
-        """The words of tensors among the fields, as cgotorch_held of C."""
-        return []
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        """Statements that put the Go expression x into the block's fields for n."""
-        return go_types.go(self.t).fill(n, x, arg)
-
-    def keep(self, x: str) -> list[str]:
-        """Go expressions that must be alive until the call has returned."""
-        return []
-
-    def result(self, n: str) -> Result:
-        """How the result n gets to Go."""
-        raise MissingMethodError(f"a Go package cannot have an output of type {self.t}")
+given: Face[Input] = Face("way into the function of a Go package", __name__)
+taken: Face[Output] = Face("way out of the function of a Go package", __name__)
 
 
-value: Face[Value] = Face("way into a Go package", __name__)
+@given.of(SchemaType)
+def _no_input(t: SchemaType) -> Input:
+    raise MissingMethodError(f"a Go package cannot have an input of type {t}")
 
 
-@value.of(SchemaType)
-class _Refused(Value):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        raise MissingMethodError(f"a Go package cannot have an input of type {self.t}")
+@taken.of(SchemaType)
+def _no_output(t: SchemaType) -> Output:
+    raise MissingMethodError(f"a Go package cannot have an output of type {t}")
 
 
-@value.of(TensorArg)
-class _Tensor(Value):
-    word = "Word"
-
-    def fields(self) -> list[GoField]:
-        return [GoField("", "Tensor", "unsafe.Pointer")]
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"b->{n}"]
-
-    def held(self, n: str) -> list[str]:
-        return [f"{{&b->{n}, 1}}"]
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = graph.{self.word}({x}, op, {arg})"]
-
-    def keep(self, x: str) -> list[str]:
-        return [f"{x}.T"]
-
-    def result(self, n: str) -> Result:
-        return Result(
-            [GoField("", "struct { Tensor handle; int64_t meta; }", "graph.Result")],
-            [],
-            [f"&b->{n}.handle"],
-            [f"b->{n}.meta = cgotorch_meta(b->{n}.handle);"],
-            f"graph.Tensor(blk.{n}, blk.Block)",
-        )
+def _fields(t: SchemaType) -> list[GoField]:
+    return go_types.in_go(block(t).fields)
 
 
-@value.of(Optional, TensorArg)
-class _OptionalTensor(_Tensor):
-    word = "OptWord"
+def _as_in_gotorch(t: SchemaType, fill: str = "") -> Input:
+    arguments = [a.replace("b.", "b->", 1) for a in block(t).arguments]
+    return Input(_fields(t), fill or go_types.go(t).fill, arguments)
 
 
-@value.of(Number)
-class _Number(Value):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = graph.Bool({x})" if self.t.kind == "bool" else f"blk.{n} = {x}"]
-
-    def result(self, n: str) -> Result:
-        if self.t.kind != "bool":
-            return Result(self.fields(), [], [f"&b->{n}"], [], f"blk.{n}")
-        after = [f"b->{n} = {n};"]
-        return Result(self.fields(), [f"bool {n};"], [f"&{n}"], after, f"blk.{n} != 0")
-
-
-value.of(Optional, Number)(Value)
+given.of(Optional, Number)(_as_in_gotorch)
+given.of(List, Number)(_as_in_gotorch)
+given.of(Optional, List, Number)(_as_in_gotorch)
+given.of(String)(lambda t: _as_in_gotorch(t, "blk.{n} = graph.CString({x}, op, {arg})"))
+given.of(ScalarArg)(
+    lambda t: Input(
+        [GoField("", "Scalar", "graph.Number")], "blk.{n} = graph.Scalar({x}, op, {arg})"
+    )
+)
 
 
-@value.of(ScalarArg)
-class _Scalar(Value):
-    def fields(self) -> list[GoField]:
-        return [GoField("", "Scalar", "graph.Number")]
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = graph.Scalar({x}, op, {arg})"]
-
-    def result(self, n: str) -> Result:
-        return Result(self.fields(), [], [f"&b->{n}"], [], f"graph.ScalarOf(blk.{n})")
+@given.of(Number)
+def _number(t: Number) -> Input:
+    return _as_in_gotorch(t, "blk.{n} = graph.Bool({x})" if t.kind == "bool" else "")
 
 
-@value.of(String)
-class _String(Value):
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n} = graph.CString({x}, op, {arg})"]
-
-    def result(self, n: str) -> Result:
-        return Result(self.fields(), [], [f"&b->{n}"], [], f"C.GoString((*C.char)(blk.{n}))")
-
-
-@value.of(List, Number)
-class _List(Value):
-    def result(self, n: str) -> Result:
-        take = {"int": "TakeInts", "float": "TakeFloats"}[self.t.elem.kind]
-        return _list(self.t.elem.c, n, take)
+@given.of(TensorArg)
+@given.of(Optional, TensorArg)
+def _tensor(t: TensorArg) -> Input:
+    return Input(
+        [GoField("", "Tensor", "unsafe.Pointer")],
+        f"blk.{{n}} = graph.{'Opt' * isinstance(t, Optional)}Word({{x}}, op, {{arg}})",
+        held="{{&b->{n}, 1}}",
+        keep="{x}.T",
+    )
 
 
-def _list(c: str, n: str, take: str) -> Result:
-    fields = [GoField("", f"struct {{ {c} *data; int64_t len; }}", "graph.List")]
-    return Result(fields, [], [f"&b->{n}.data", f"&b->{n}.len"], [], f"graph.{take}(blk.{n})")
+@given.of(List, TensorArg)
+@given.of(List, Optional)
+def _tensors(t: List) -> Input:
+    words = "Opt" * isinstance(t.elem, Optional) + "Words"
+    return Input(
+        go_types.in_go([Field("", "const Tensor *"), Field("len", "int64_t")]),
+        f"blk.{{n}}, blk.{{n}}Len = graph.{words}({{x}}, op, {{arg}})",
+        ["b->{n}", "b->{n}_len"],
+        "{{(Tensor *)b->{n}, b->{n}_len}}",
+        "{x}",
+    )
 
 
-@value.of(Optional, List)
-def _optional_list(t: Optional) -> Value:
-    return value(t.elem)
+taken.of(ScalarArg)(lambda t: Output(given(t).fields, "graph.ScalarOf(blk.{n})"))
+taken.of(String)(lambda t: Output(_fields(t), "C.GoString((*C.char)(blk.{n}))"))
+taken.of(TensorArg)(
+    lambda t: Output(
+        [GoField("", "struct { Tensor handle; int64_t meta; }", "graph.Result")],
+        "graph.Tensor(blk.{n}, blk.Block)",
+        ["&b->{n}.handle"],
+        after=["b->{n}.meta = cgotorch_meta(b->{n}.handle);"],
+    )
+)
+taken.of(Optional, TensorArg)(lambda t: taken(t.elem))
+taken.of(Optional, List)(lambda t: taken(t.elem))
 
 
-@value.of(List, TensorArg)
-class _Tensors(Value):
-    words = "Words"
-
-    def fields(self) -> list[GoField]:
-        return go_types.in_go([Field("", "const Tensor *"), Field("len", "int64_t")])
-
-    def arguments(self, n: str) -> list[str]:
-        return [f"b->{n}", f"b->{n}_len"]
-
-    def held(self, n: str) -> list[str]:
-        return [f"{{(Tensor *)b->{n}, b->{n}_len}}"]
-
-    def fill(self, n: str, x: str, arg: str) -> list[str]:
-        return [f"blk.{n}, blk.{n}Len = graph.{self.words}({x}, op, {arg})"]
-
-    def keep(self, x: str) -> list[str]:
-        return [x]
-
-    def result(self, n: str) -> Result:
-        return _list("Tensor", n, "Tensors")
+@taken.of(Number)
+def _number_taken(t: Number) -> Output:
+    if t.kind == "bool":
+        return Output(_fields(t), "blk.{n} != 0", ["&{n}"], ["bool {n};"], ["b->{n} = {n};"])
+    return Output(_fields(t), "blk.{n}")
 
 
-@value.of(List, Optional)
-class _OptionalTensors(_Tensors):
-    words = "OptWords"
+@taken.of(List, Number)
+def _list_taken(t: List, function: str = "") -> Output:
+    function = function or {"int": "TakeInts", "float": "TakeFloats"}[t.elem.kind]  # type: ignore[attr-defined]
+    fields = [GoField("", f"struct {{ {t.elem.c} *data; int64_t len; }}", "graph.List")]
+    return Output(fields, f"graph.{function}(blk.{{n}})", ["&b->{n}.data", "&b->{n}.len"])
+
+
+taken.of(List, TensorArg)(lambda t: _list_taken(t, "Tensors"))
+taken.of(List, Optional)(lambda t: _list_taken(t, "Tensors"))
