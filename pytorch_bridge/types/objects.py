@@ -12,7 +12,7 @@ from .literals import Literal
 from .schema import Plain, Refused, SchemaType, input_name
 
 # By the schema's name: the class in torch, what C calls it in names, and the numbers.
-_ENUMS: dict[str, tuple[str, str, dict[str, int]]] = {
+ENUMS: dict[str, tuple[str, str, dict[str, int]]] = {
     "ScalarType": ("dtype", "dtype", DTYPES),
     "Layout": ("layout", "layout", LAYOUTS),
     "MemoryFormat": ("memory_format", "memory_format", MEMORY_FORMATS),
@@ -26,7 +26,7 @@ class Enum(Plain):
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.c = schema
-        self._torch, self.function, self._numbers = _ENUMS[schema]
+        self._torch, self.function, self._numbers = ENUMS[schema]
 
     def holds(self, value: Any) -> bool:
         import torch

@@ -6,7 +6,7 @@ import re
 
 from .containers import BoolArray, List, Optional, OptionalTensor, TensorList
 from .numbers import Number, ScalarArg
-from .objects import Enum, Handle, StreamArg, String
+from .objects import ENUMS, Enum, Handle, StreamArg, String
 from .schema import SchemaType
 from .tensor import TensorArg, TensorType
 
@@ -19,7 +19,7 @@ _TYPES: dict[str, SchemaType] = {
     "SymBool": Number("SymBool", "bool"),
     "float": Number("float", "float"),
     **{name: Number(name, "int") for name in ("int", "SymInt", "DeviceIndex", "QScheme")},
-    **{name: Enum(name) for name in ("ScalarType", "Layout", "MemoryFormat", "Device")},
+    **{name: Enum(name) for name in ENUMS},
     **{name: Handle(name) for name in ("Generator", "Storage")},
 }
 _CONTAINER = re.compile(r"(.+)(?:(\?)|\[(\d*)\])$")
