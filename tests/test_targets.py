@@ -34,7 +34,7 @@ def declaration(op: Op) -> str:
 
 
 def rust_list(t: SchemaType) -> bool:
-    return isinstance(t.elem if isinstance(t, Optional) else t, List)
+    return isinstance(t.required, List)
 
 
 def test_declarations_for_rust():

@@ -16,7 +16,6 @@ from ..graph.basic import Apply, Constant, Variable
 from ..ops.op import run_perform
 from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
-from ..types.containers import Optional
 from ..types.literals import Literal
 from .blocks import Block, braced, nest
 from .compile import Compiler
@@ -100,7 +99,7 @@ def owner_name(owner: Any) -> str:
 
 def has_c(type_: Type) -> bool:
     """Whether values of a type have a form in C."""
-    type_ = type_.elem if isinstance(type_, Optional) else type_
+    type_ = type_.required if isinstance(type_, SchemaType) else type_
     methods = [getattr(type_, m, None) for m in ("c_declare", "c_extract", "c_sync")]
     if any(m is None for m in methods):
         return False

@@ -380,8 +380,7 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
         raise t.refusal(value)
     if strict and not t.holds(value):
         integer = isinstance(value, int) and not isinstance(value, bool)
-        sized = t.elem if isinstance(t, Optional) else t
-        listed = isinstance(sized, List) and sized.size
+        listed = isinstance(t.required, List) and t.required.size
         if not (integer and (listed or getattr(t, "kind", "") == "float")):
             raise t.refusal(value)
     return _hashable(t.filter(value))

@@ -75,7 +75,7 @@ def _argument(
     def is_input(v: Any) -> bool:
         return v is IN
 
-    wanted = t.elem if isinstance(t, Optional) else t
+    wanted = t.required
     element = element_of(t)
     if is_input(value):
         c, given_type = next(inputs)

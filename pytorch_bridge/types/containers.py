@@ -9,7 +9,7 @@ from . import c_support
 from .base import Sub, Type
 from .literals import Literal
 from .numbers import Number
-from .schema import Plain, Refused, SchemaType, input_name
+from .schema import Plain, Refused, SchemaType, converted
 from .tensor import TensorArg
 
 
@@ -30,6 +30,10 @@ class Optional(SchemaType):
     @property
     def kinds(self) -> tuple[type, ...]:
         return (Optional, *self.elem.kinds)
+
+    @property
+    def required(self) -> SchemaType:
+        return self.elem
 
     @property
     def kind(self) -> str:
@@ -93,12 +97,10 @@ class Optional(SchemaType):
             f"{name} = &{name}_value;\n}}"
         )
 
-    def c_sync(self, name: str, sub: Sub) -> str:
+    def to_python(self, value: str) -> str:
         if self.elem.nullable:
-            return self.elem.c_sync(name, sub)
-        assert isinstance(self.elem, Plain)
-        value = f"{name} ? {self.elem.to_python(f'*{name}')} : Py_NewRef(Py_None)"
-        return f"Py_XDECREF(py_{name});\npy_{name} = {value};"
+            return self.elem.to_python(value)
+        return f"{value} ? {self.elem.to_python(f'*{value}')} : Py_NewRef(Py_None)"
 
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return self.elem.c_cleanup(name, sub)
@@ -181,14 +183,11 @@ class List(SchemaType):
     def c_extract(
         self, name: str, sub: Sub, check_input: bool = True, none: bool = False, **kwargs: Any
     ) -> str:
-        return (
-            f"{self.c_init(name, sub)}\n"
-            f'if (pb_{self.function}_from(py_{name}, "{input_name(name, sub)}", '
-            f"{int(none)}, &{name}, &{name}_len)) {{\n{sub['fail']}\n}}"
-        )
+        places = (str(int(none)), f"&{name}", f"&{name}_len")
+        return f"{self.c_init(name, sub)}\n{converted(self.function, name, sub, *places)}"
 
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_{self.function}_to({name}, {name}_len);"
+    def to_python(self, value: str) -> str:
+        return f"pb_{self.function}_to({value}, {value}_len)"
 
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return f"free({name});\n{name} = NULL;"
@@ -237,13 +236,10 @@ class BoolArray(SchemaType):
         return f"memset({name}, 0, sizeof {name});"
 
     def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
-        return (
-            f'if (pb_bools_from(py_{name}, "{input_name(name, sub)}", {self.size}, {name})) {{\n'
-            f"{sub['fail']}\n}}"
-        )
+        return converted("bools", name, sub, str(self.size), name)
 
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_bools_to({name}, {self.size});"
+    def to_python(self, value: str) -> str:
+        return f"pb_bools_to({value}, {self.size})"
 
     def c_element_type(self) -> str:
         return "bool"
@@ -303,7 +299,7 @@ class TensorList(List):
 
 def element_of(t: Type) -> SchemaType | None:
     """The type of the elements of a list, also of an optional one; None for what is no list."""
-    t = t.elem if isinstance(t, Optional) else t
+    t = t.required if isinstance(t, SchemaType) else t
     return t.elem if isinstance(t, (List, BoolArray)) else None
 
 

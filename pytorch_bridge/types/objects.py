@@ -9,7 +9,7 @@ from . import c_support, literals
 from .base import Sub
 from .enums import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, device_parts, dtype_name
 from .literals import Literal
-from .schema import Plain, Refused, SchemaType, input_name
+from .schema import Plain, Refused, SchemaType, converted
 
 # By the schema's name: the class in torch, what C calls it in names, and the numbers.
 ENUMS: dict[str, tuple[str, str, dict[str, int]]] = {
@@ -74,10 +74,7 @@ class String(Plain):
     def c_extract(
         self, name: str, sub: Sub, check_input: bool = True, none: bool = False, **kwargs: Any
     ) -> str:
-        return (
-            f'if (pb_str_from(py_{name}, "{input_name(name, sub)}", {int(none)}, '
-            f"&{name})) {{\n{sub['fail']}\n}}"
-        )
+        return converted("str", name, sub, str(int(none)), f"&{name}")
 
     def to_python(self, value: str) -> str:
         return f"{value} ? PyUnicode_FromString({value}) : Py_NewRef(Py_None)"

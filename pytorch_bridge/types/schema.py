@@ -52,6 +52,11 @@ class SchemaType(CType):
     def __str__(self) -> str:
         return self.schema
 
+    @property
+    def required(self) -> SchemaType:
+        """The type without None."""
+        return self
+
     # Values
     def holds(self, value: Any) -> bool:
         """Whether value is one of this type as it is."""
@@ -118,6 +123,13 @@ class SchemaType(CType):
     def c_init(self, name: str, sub: Sub) -> str:
         return f"memset(&{name}, 0, sizeof {name});"
 
+    def to_python(self, value: str) -> str:
+        """A C expression for a new reference to what the variable `value` holds."""
+        raise self._missing("c_sync")
+
+    def c_sync(self, name: str, sub: Sub) -> str:
+        return f"Py_XDECREF(py_{name});\npy_{name} = {self.to_python(name)};"
+
     def c_code_cache_version(self) -> tuple[Any, ...]:
         return (1,)
 
@@ -136,20 +148,19 @@ class Plain(SchemaType):
 
     def from_python(self, name: str, sub: Sub, target: str) -> str:
         """Fills `target` from py_<name>."""
-        return (
-            f'if (pb_{self.function}_from(py_{name}, "{input_name(name, sub)}", &{target})) {{\n'
-            f"{sub['fail']}\n}}"
-        )
+        return converted(self.function, name, sub, f"&{target}")
 
     def to_python(self, value: str) -> str:
-        """An expression for a new reference."""
         return f"pb_{self.function}_to({value})"
-
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = {self.to_python(name)};"
 
     def c_element_type(self) -> str:
         return self.c
+
+
+def converted(function: str, name: str, sub: Sub, *arguments: str) -> str:
+    """Calls a helper that fills what the arguments point to from py_<name>."""
+    given = ", ".join([f"py_{name}", f'"{input_name(name, sub)}"', *arguments])
+    return f"if (pb_{function}_from({given})) {{\n{sub['fail']}\n}}"
 
 
 def describe(value: Any) -> str:

@@ -11,7 +11,7 @@ from ..errors import BridgeTypeError, BridgeValueError
 from . import c_support
 from .base import Sub, Type, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
-from .schema import SchemaType, input_name
+from .schema import SchemaType, converted, input_name
 
 if TYPE_CHECKING:
     import torch
@@ -335,10 +335,8 @@ class TensorType(TensorArg):
             return f"if (pb_constant_from(py_{name}, &{name})) {{\n{sub['fail']}\n}}"
         declarations, expected = self.c_expected(name) if check_input else ("", "NULL")
         described = input_name(str(self.clone(name=None)), {})
-        return (
-            f'{declarations}\nif (pb_tensor_from(py_{name}, "{input_name(name, sub)}", '
-            f'"{described}", {expected}, &{name})) {{\n{sub["fail"]}\n}}'
-        )
+        call = converted("tensor", name, sub, f'"{described}"', expected, f"&{name}")
+        return f"{declarations}\n{call}"
 
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         if not check_input:
@@ -347,8 +345,8 @@ class TensorType(TensorArg):
         check = f"if ((pb_error = cgotorch_check_tensor({n}, {expected}))) {sub['fail']}"
         return f"{name} = NULL;\n{declarations}\n{check}\n{super().c_take(name, n, sub)}"
 
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_python->wrap({name});"
+    def to_python(self, value: str) -> str:
+        return f"pb_python->wrap({value})"
 
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return f"FreeTensor({name});\n{name} = NULL;"
