@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import MissingMethodError
 from .base import Type
+from .parsing import is_shared
 from .schema import SchemaType
 
 Made = TypeVar("Made")
@@ -35,6 +36,7 @@ class Face(Generic[Made]):
         self.what, self.where = what, where
         self.rules: dict[Kinds, Callable[[Any], Made]] = {}
         self._found: dict[Kinds, Callable[[Any], Made] | None] = {}
+        self._made: dict[int, Made] = {}  # by types that are never freed
 
     def of(self, *kinds: type) -> Callable[[Callable[[Any], Made]], Any]:
         """Decorates the rule for a class of types, or for a container of one: a function, or a
@@ -43,6 +45,7 @@ class Face(Generic[Made]):
         def decorate(rule: Callable[[Any], Made]) -> Callable[[Any], Made]:
             self.rules[kinds] = rule
             self._found.clear()
+            self._made.clear()
             return rule
 
         return decorate
@@ -55,13 +58,19 @@ class Face(Generic[Made]):
         return self._found[kinds]
 
     def __call__(self, t: Type) -> Made:
+        known = self._made.get(id(t))
+        if known is not None:
+            return known
         rule = self.find(t)
         if rule is None:
             kinds = ", ".join(k.__name__ for k in kinds_of(t))
             raise MissingMethodError(
                 f"there is no {self.what} for the type {t}: {self.where} needs a rule .of({kinds})"
             )
-        return rule(t)
+        made = rule(t)
+        if is_shared(t):
+            self._made[id(t)] = made
+        return made
 
 
 def kinds_of(t: Type) -> Kinds:

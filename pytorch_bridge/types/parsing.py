@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .base import Type
 from .containers import BoolArray, List, Optional, OptionalTensor, TensorList
 from .numbers import Number, ScalarArg
 from .objects import ENUMS, Enum, Handle, StreamArg, String
@@ -35,6 +36,11 @@ def schema_type(schema: str) -> SchemaType:
             raise LookupError(f"there is no schema type {schema!r} in pytorch_bridge.types")
         _TYPES[schema] = known
     return known
+
+
+def is_shared(t: Type) -> bool:
+    """Whether t is the one type of its spelling, which is never freed."""
+    return isinstance(t, SchemaType) and _TYPES.get(t.schema) is t
 
 
 def _contained(elem: SchemaType, optional: str | None, size: str | None) -> SchemaType | None:
