@@ -148,6 +148,11 @@ __all__ = [
 ]
 
 
+def load_graphs() -> None:
+    """Imports what types need to make variables: the layer above registers itself with them."""
+    importlib.import_module(".graph.variables", __name__)
+
+
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f".{name}", __name__)

@@ -166,7 +166,7 @@ def separate_arguments(fgraph: FunctionGraph) -> None:
     from .graph.destroy import Memory, conflicts, destroyed_inputs
     from .ops.native import NativeOp
     from .ops.separate import Separate
-    from .types.schema_types import TensorArg
+    from .types.tensor import TensorArg
 
     order = toposort(fgraph.outputs, fgraph.inputs)
     memory = Memory(order)
@@ -197,16 +197,15 @@ def separate_inputs(fgraph: FunctionGraph, kept: set[Variable]) -> None:
     from .graph.basic import toposort
     from .graph.destroy import Memory
     from .ops.separate import Separate
-    from .types.schema_types import OptionalTensor, TensorArg
+    from .types.containers import Optional
+    from .types.tensor import TensorArg
 
     memory = Memory(toposort(fgraph.outputs, fgraph.inputs))
     destroyed = {root for root, _ in memory.destroyers}
     tensors = [
         v
         for v in fgraph.inputs
-        if isinstance(v.type, TensorArg)
-        and not isinstance(v.type, OptionalTensor)
-        and fgraph.clients[v]
+        if isinstance(v.type, TensorArg) and not isinstance(v.type, Optional) and fgraph.clients[v]
     ]
     written = [i for i, v in enumerate(tensors) if v in destroyed and v not in kept]
     if not written or len(tensors) < 2:

@@ -215,7 +215,7 @@ class _Arguments:
             if not isinstance(place, Fixed):
                 found.append(leaf)
             elif type(leaf) is not type(place.value) or not _same(leaf, place.value):
-                from .types.schema_types import describe
+                from .types.schema import describe
 
                 raise BridgeValueError(
                     f"{name}: argument {self._leaf_name(number)} is the constant {place.value!r} "

@@ -1,4 +1,4 @@
-"""Values of registered types as parameters of a C function, and as Go structs.
+"""Values of registered types as parameters of a C function.
 
 A struct is passed member by member, so that a caller needs no header of its own:
 
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from ..errors import MissingMethodError
 from ..types.base import Sub, Type
-from ..types.schema_types import SchemaType, schema_type
+from ..types.parsing import schema_type
+from ..types.schema import SchemaType
 from . import types
 from .builder import is_number
 from .models import DataModel, StructModel, default_manager
-from .selecting import show
 
 
 @dataclass(frozen=True)
@@ -106,33 +106,3 @@ def give(t: Type, name: str, n: str) -> str:
             value = f"RetainTensor({value})"
         lines.append(f"*{leaf.name(n)} = {value};")
     return "\n".join(lines)
-
-
-def _exported(name: str) -> str:
-    """A member's name as Go exports it."""
-    return "".join(w[:1].upper() + w[1:] for w in name.split("_")) or "Field"
-
-
-def go_struct(t: Type) -> tuple[str, str] | None:
-    """The name and the documented definition of the Go struct for a type, None where it has none
-    (it is no struct)."""
-    model = default_manager.lookup(t)
-    if not isinstance(model, StructModel) or isinstance(t, (types.BaseTuple, types.Complex)):
-        return None
-    leaves(t)  # says what Go cannot have
-    doc = (type(t).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
-    name = model.go_type
-    lines = [f"// {name} is {t} of the graph: {doc}" if doc else f"// {name} is {t} of the graph."]
-    lines.append(f"type {name} struct {{")
-    for field, member in model.members:
-        lines.append(f"\t{_exported(field)} {go_type(member)} // {show(member)}")
-    return name, "\n".join([*lines, "}"])
-
-
-def go_type(t: Type) -> str:
-    """The Go type of a value: int64, float64, bool, gotorch.Tensor, or a struct."""
-    made = go_struct(t)
-    if made is not None:
-        return made[0]
-    (leaf,) = leaves(t)
-    return "gotorch.Tensor" if leaf.c_type == "Tensor" else leaf.type.go

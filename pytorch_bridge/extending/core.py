@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..types.base import CType, Type
-from ..types.schema_types import TensorArg
+from ..types.tensor import TensorArg
 from . import models, types
 from .boxing import BoxContext, NativeValue, box, unbox
 from .builder import CBuilder, Value, literal, quoted

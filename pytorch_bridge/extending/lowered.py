@@ -16,7 +16,7 @@ from ..graph.basic import Apply, Variable
 from ..ops.op import Op, Storage
 from ..types import TensorType, schema_type
 from ..types.base import Sub, Type
-from ..types.schema_types import Number
+from ..types.numbers import Number
 from . import types
 from .boxing import support_code
 from .builder import CBuilder, Value, is_number

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BridgeTypeError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
-from ..types.schema_types import schema_type
+from ..types.parsing import schema_type
 from ..types.tensor import TensorType
 from .errors import RegistrationError
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..types import TensorType, Type, schema_type
-from ..types.schema_types import ScalarArg, TensorArg, TensorList
+from ..types.containers import TensorList
+from ..types.numbers import ScalarArg
+from ..types.tensor import TensorArg
 from .basic import Apply, Variable
 
 # Python's and torch's functions of sizes, as scalar ops.

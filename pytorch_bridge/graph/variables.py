@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BridgeTypeError
+from ..types.base import Graphs, Type, register_graphs
 from ..types.enums import DType
+from ..types.schema import SchemaType
+from ..types.tensor import TensorType
 from .basic import Constant, Variable
 
 _COMPARE = {
@@ -146,6 +149,25 @@ class TensorVariable(TensorMethods, Variable):
 
 class TensorConstant(TensorMethods, Constant):
     """A tensor that is known."""
+
+
+def _make_variable(t: Type, name: str | None) -> Variable:
+    if isinstance(t, TensorType):
+        return TensorVariable(t, name=name)
+    return (ValueVariable if isinstance(t, SchemaType) else Variable)(t, name=name)
+
+
+def _make_constant(t: Type, value: Any, name: str | None) -> Constant:
+    return (TensorConstant if isinstance(t, TensorType) else Constant)(t, value, name=name)
+
+
+def _specify_shape(v: Variable, shape: Any) -> Variable:
+    from ..ops.basic import specify_shape
+
+    return specify_shape(v, shape)
+
+
+register_graphs(Graphs(Variable, _make_variable, _make_constant, _specify_shape))
 
 
 def _tensor_binary(native: str, reflected: bool) -> Any:

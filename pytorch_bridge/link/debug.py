@@ -172,7 +172,7 @@ class DebugThunk(Thunk):
                 )
 
     def _check_types(self, node: Apply, cells: Sequence[list[Any]]) -> None:
-        from ..types.schema_types import describe
+        from ..types.schema import describe
 
         for i, (v, cell) in enumerate(zip(node.outputs, cells, strict=True)):
             if not v.type.is_valid_value(cell[0]):

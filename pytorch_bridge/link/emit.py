@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..ops.op import run_perform
+from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
+from ..types.literals import Literal
 from .blocks import Block, braced, nest
 from .compile import Compiler
 from .declarations import declared, mentions, statements, without_text
@@ -97,10 +99,19 @@ def owner_name(owner: Any) -> str:
 
 def has_c(type_: Type) -> bool:
     """Whether values of a type have a form in C."""
+    type_ = type_.required if isinstance(type_, SchemaType) else type_
     methods = [getattr(type_, m, None) for m in ("c_declare", "c_extract", "c_sync")]
     if any(m is None for m in methods):
         return False
     return getattr(type(type_), "c_declare", None) is not CType.c_declare
+
+
+def literal_of(type_: Type, value: Any) -> Literal | None:
+    """A value that is known, in C; None where the type has no literal for it."""
+    if isinstance(type_, SchemaType):
+        return type_.literal(value)
+    text = getattr(type_, "c_literal", lambda _: None)(value)
+    return None if text is None else Literal("", text)
 
 
 class _PythonType(Type):
@@ -202,9 +213,10 @@ class Emitter:
             if v not in made and not isinstance(v, Constant):
                 raise BridgeValueError(f"{v} is neither an input of the graph nor computed in it")
             if isinstance(v, Constant) and v not in made and v not in self.outputs:
-                literal = getattr(v.type, "c_literal", lambda _: None)(v.data)
-                # One C expression; that of a list, for instance, is two arguments.
-                if literal is not None and "{" not in literal and literal != "NULL, 0":
+                literal = literal_of(v.type, v.data)
+                # What others write may be a struct, which is no expression of C++.
+                own = isinstance(v.type, SchemaType)
+                if literal is not None and literal.inline and (own or "{" not in literal.value):
                     self.literals[v] = f"({literal})"
                     continue
             variables.append(v)

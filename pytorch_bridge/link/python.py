@@ -110,7 +110,7 @@ def perform(
 def _explain(e: Exception, node: Apply, inputs: Sequence[Any], order: Sequence[Apply]) -> None:
     """Adds to an exception where in the graph it was raised."""
     from ..graph.printing import picture
-    from ..types.schema_types import describe
+    from ..types.schema import describe
 
     place = next((i for i, n in enumerate(order) if n is node), None)
     note = f"\nin node {place}: {node.op}\n{picture(node)}"

@@ -14,7 +14,7 @@ from ..ops.checks import CheckSizes, SizeRule
 from ..ops.conditions import parse
 from ..ops.op import Op
 from ..types import TensorType, Type
-from ..types.schema_types import Number
+from ..types.numbers import Number
 
 _LINES = 12  # of what torch says about a failure
 

@@ -19,30 +19,32 @@ from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.schema_types import NumberList, Plain, String, TensorList, describe
-from ..types.tensor import misfit
+from ..types.containers import List, Optional
+from ..types.faces import Kinds, kinds_of, nearest
+from ..types.numbers import Number
+from ..types.schema import Plain, describe
+from ..types.tensor import TensorArg, misfit
 from .op import Op, Storage
 
 
 class _Registry:
-    """C code by type class."""
+    """C code by type class, or that of a container and its element."""
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.entries: dict[type, tuple[Any, ...]] = {}
+        self.entries: dict[Kinds, tuple[Any, ...]] = {}
 
-    def add(self, kind: type, *entry: Any) -> None:
-        if not isinstance(kind, type):
+    def add(self, kind: type | Kinds, *entry: Any) -> None:
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not all(isinstance(k, type) for k in kinds):
             raise BridgeTypeError(f"{self.what}: expected a class of types, got {kind!r}")
-        if kind in self.entries:
-            raise BridgeValueError(f"{self.what} of {kind.__qualname__} is registered already")
-        self.entries[kind] = entry
+        if kinds in self.entries:
+            raise BridgeValueError(f"{self.what} of {_shown(kinds)} is registered already")
+        self.entries[kinds] = entry
 
     def find(self, t: Type) -> tuple[Any, ...] | None:
-        for kind in type(t).__mro__:
-            if kind in self.entries:
-                return self.entries[kind]
-        return None
+        found = (self.entries.get(kinds) for kinds in nearest(kinds_of(t)))
+        return next(filter(None, found), None)
 
     def required(self, op: Op, t: Type) -> tuple[Any, ...]:
         entry = self.find(t)
@@ -55,11 +57,15 @@ class _Registry:
     def versions(self) -> tuple[Any, ...]:
         """The versions of all entries; () where one has none."""
         found = []
-        for kind, entry in sorted(self.entries.items(), key=lambda e: e[0].__qualname__):
+        for kinds, entry in sorted(self.entries.items(), key=lambda e: _shown(e[0])):
             if not entry[-1]:
                 return ()
-            found.append((kind.__qualname__, tuple(entry[-1])))
+            found.append((_shown(kinds), tuple(entry[-1])))
         return (1, *found)
+
+
+def _shown(kinds: Kinds) -> str:
+    return " of ".join(k.__qualname__ for k in kinds)
 
 
 _deep_copy = _Registry("register_deep_copy_op_c_code")
@@ -403,7 +409,7 @@ register_shape_c_code(
 )
 for _plain in (_deep_copy, _view):
     _plain.add(Plain, "%(oname)s = %(iname)s;", (1,))
-    _plain.add(String, "%(oname)s = %(iname)s;", (1,))
+    _plain.add((Optional, Plain), "%(oname)s = %(iname)s;", (1,))
 _copy_list = """{
   size_t size = (%(iname)s_len + 1) * sizeof *%(iname)s;
   int64_t *copy = (int64_t *)malloc(size);
@@ -417,10 +423,9 @@ _copy_list = """{
   %(oname)s_len = %(iname)s_len;
 }"""
 for _plain in (_deep_copy, _view):
-    _plain.add(NumberList, _copy_list, (1,))
-register_deep_copy_op_c_code(
-    TensorList,
-    """{
+    _plain.add((List, Number), _copy_list, (1,))
+    _plain.add((Optional, List, Number), _copy_list, (1,))
+_copy_tensors = """{
   Tensor *copy = (Tensor *)calloc(%(iname)s_len + 1, sizeof *copy);
   if (copy == NULL) {
     pb_error = cgotorch_make_error("MemoryError", "a list");
@@ -437,6 +442,6 @@ register_deep_copy_op_c_code(
   FreeArray(%(oname)s);
   %(oname)s = copy;
   %(oname)s_len = %(iname)s_len;
-}""",
-    version=(1,),
-)
+}"""
+_deep_copy.add((List, TensorArg), _copy_tensors, (1,))
+_deep_copy.add((List, Optional), _copy_tensors, (1,))

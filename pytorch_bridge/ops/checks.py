@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Apply, Variable
-from ..types import TensorType, schema_type
+from ..types import TensorType, literals
 from ..types.base import Sub
-from ..types.schema_types import Number, describe
+from ..types.numbers import Number
+from ..types.schema import describe
 from .basic import view_op
 from .conditions import Condition, InC
 from .op import Op, Storage
@@ -223,7 +224,7 @@ class CheckSizes(_Passes):
         lines += read
 
         def refuse(message: str, arguments: str) -> str:
-            literal = schema_type("str").c_literal(message)
+            literal = literals.string(message)
             return (
                 f"snprintf(text, sizeof text, {literal}, {arguments});\n"
                 f'pb_error = cgotorch_make_error("ValueError", text);\n{sub["fail"]}'
@@ -349,7 +350,7 @@ class Require(_Passes):
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        message = schema_type("str").c_literal(self.message)
+        message = literals.string(self.message)
         return (
             f'if (!({inputs[1]})) {{\npb_error = cgotorch_make_error("RuntimeError", {message});\n'
             f"{sub['fail']}\n}}\n{self._pass_on(node, inputs, outputs, sub)}"

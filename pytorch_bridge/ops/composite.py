@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Constant, Variable, among, clone_graph, graph_inputs, toposort
 from ..types import TensorType, Type
-from ..types.schema_types import Number
+from ..types.numbers import Number
 from .element import ElementOp
 from .native import constant
 from .op import Op, Storage

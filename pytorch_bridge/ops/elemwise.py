@@ -17,7 +17,7 @@ from .op import CallsTorch, Storage
 def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
     """The node of the native function that a scalar op stands for."""
     from ..graph.basic import Constant
-    from ..types.schema_types import Number
+    from ..types.numbers import Number
 
     inputs = [
         v.data if isinstance(v, Constant) and isinstance(v.type, Number) else v for v in inputs

@@ -17,7 +17,7 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
-from ..types.schema_types import TensorArg
+from ..types.tensor import TensorArg
 from .native import NativeFunction, NativeOp, corrected, native, native_op
 from .op import CallsTorch, Storage
 

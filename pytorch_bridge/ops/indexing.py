@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import BridgeTypeError
 from ..graph.basic import Variable
 from ..types import TensorType
-from ..types.schema_types import Number
+from ..types.numbers import Number
 
 
 def _integer(v: Any) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import MissingMethodError
 from ..graph.basic import Apply, Variable
-from ..types import TensorType, Type, schema_type
+from ..types import TensorType, Type, literals, schema_type
 from ..types.base import Sub
-from ..types.schema_types import Number, number_literal
+from ..types.numbers import Number
 from .native import IN
 from .op import Op, Storage, parameter_key
 
@@ -178,8 +178,8 @@ class LibraryOp(Op):
         given = iter(list(zip(inputs, (v.type for v in node.inputs), strict=True)))
         values = [v for a in [*self.args, *self.kwargs.values()] for v in self._value(a, given)]
         names = [*(None for _ in self.args), *self.kwargs]
-        text = schema_type("str").c_literal
-        libraries = [str(text(path)) for path in libraries_of(schema.name)]
+        text = literals.string
+        libraries = [text(path) for path in libraries_of(schema.name)]
         lines = [
             f"const char *const libraries[] = {{{', '.join([*libraries, 'NULL'])}}};",
             f"const Value values[] = {{{', '.join(values) or '{ValueNone, 0, {0}}'}}};",
@@ -206,18 +206,19 @@ class LibraryOp(Op):
             return ["{ValueNone, 0, {0}}"]
         for kind in (bool, int, float):
             if type(value) is kind:
-                return [_number(kind.__name__, number_literal(kind.__name__, value))]
+                return [_number(kind.__name__, literals.number(kind.__name__, value))]
         if isinstance(value, complex):
-            parts = [number_literal("float", x) for x in (value.real, value.imag)]
+            parts = [literals.number("float", x) for x in (value.real, value.imag)]
             return [f"{{ValueComplex, 0, {{.c = {{{', '.join(parts)}}}}}}}"]
         for enum in map(schema_type, ("ScalarType", "Layout", "MemoryFormat")):
             if enum.holds(value):
-                return [_number("int", str(enum.c_literal(value)))]
-        if schema_type("Device").holds(value):
-            return [f"{{ValueDevice, 0, {{.device = {schema_type('Device').c_literal(value)}}}}}"]
+                return [_number("int", str(enum.literal(value)))]
+        device = schema_type("Device")
+        if device.holds(value):
+            return [f"{{ValueDevice, 0, {{.device = {device.literal(value)}}}}}"]
         if isinstance(value, str):
-            literal = schema_type("str").c_literal(value)
-            return [f"{{ValueString, {len(value.encode())}, {{.s = {literal}}}}}"]
+            text = literals.string(value)
+            return [f"{{ValueString, {len(value.encode())}, {{.s = {text}}}}}"]
         raise MissingMethodError(f"its argument {value!r} has no form in C{self.written}")
 
     def c_support_code(self) -> str:

@@ -7,7 +7,6 @@ numbers that are variables, are its inputs; everything else is a parameter of th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,7 +18,9 @@ from ..schema.functions import REFERENCE_FILE, Argument, Function
 from ..tables import read_table
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.schema_types import Number, OptionalTensor, ScalarArg, TensorArg, TensorList
+from ..types.containers import List, Optional, TensorList, element_of
+from ..types.numbers import is_number
+from ..types.tensor import TensorArg
 from .op import CallsTorch, Storage, parameter_key
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class NativeFunction:
         for t, other, value in zip(self.types, form.types, values, strict=True):
             if t is not other and isinstance(t, TensorArg):
                 number = isinstance(value, (bool, int, float, complex)) or (
-                    isinstance(value, Variable) and isinstance(value.type, (Number, ScalarArg))
+                    isinstance(value, Variable) and is_number(value.type)
                 )
                 return form if number else None
         return None
@@ -348,10 +349,6 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _number_variable(t: Type) -> bool:
-    return isinstance(t, (Number, ScalarArg))
-
-
 def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> Any:
     """One argument as it stands in the template; what is an input goes to `inputs`."""
     import torch
@@ -364,7 +361,7 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
                 raise BridgeTypeError(f"expected {t}, got {value} of type {value.type}")
             inputs.append(value)
             return IN
-        if value is None and isinstance(t, OptionalTensor):
+        if value is None and isinstance(t, Optional):
             return None
         if isinstance(value, (bool, int, float, complex)) and not strict:
             return value  # a number in the place of a tensor takes no part in type promotion
@@ -377,12 +374,11 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
             return IN
         if not isinstance(value, (list, tuple)):
             raise t.refusal(value)
-        one = schema_type("Tensor?" if t.optional else "Tensor")
-        return tuple(_take(one, v, inputs, True) for v in value)
+        return tuple(_take(t.elem, v, inputs, True) for v in value)
     if isinstance(value, Variable):
         kind = getattr(t, "kind", "")
         fits = t == value.type or t.is_super(value.type)
-        if not fits and _number_variable(value.type):
+        if not fits and is_number(value.type):
             # An integer is taken as a float, as everywhere in Python.
             fits = kind == "float" and getattr(value.type, "kind", "") == "int"
         if not fits:
@@ -390,16 +386,19 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
         inputs.append(value)
         return IN
     if isinstance(value, (list, tuple)) and any(isinstance(v, Variable) for v in value):
-        element = schema_type(re.sub(r"\[.*", "", t.schema).replace("SymInt", "int"))
-        return tuple(_take(element, v, inputs, strict) for v in value)
+        element = element_of(t)
+        if element is None:
+            raise t.refusal(value)
+        one = schema_type(element.schema.replace("SymInt", "int"))
+        return tuple(_take(one, v, inputs, strict) for v in value)
     if value is _MISSING:
         return value
     if strict and isinstance(value, bool) and getattr(t, "kind", "") == "int":
         raise t.refusal(value)
     if strict and not t.holds(value):
         integer = isinstance(value, int) and not isinstance(value, bool)
-        listed = bool(getattr(t, "size", 0)) and integer
-        if not (listed or (integer and getattr(t, "kind", "") == "float")):
+        listed = isinstance(t.required, List) and t.required.size
+        if not (integer and (listed or getattr(t, "kind", "") == "float")):
             raise t.refusal(value)
     return _hashable(t.filter(value))
 

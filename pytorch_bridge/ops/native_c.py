@@ -6,31 +6,20 @@ compound literals, so that the code is C++ as well as C99.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import MissingMethodError
 from ..graph.basic import Apply
-from ..types import SchemaType, schema_type
+from ..types import SchemaType, literals
 from ..types.base import Sub
-from ..types.schema_types import (
-    Enum,
-    Number,
-    NumberList,
-    OptionalNumber,
-    OptionalScalar,
-    ScalarArg,
-    ScalarList,
-    TensorArg,
-    TensorList,
-    scalar_literal,
-)
+from ..types.containers import List, Optional, TensorList, element_of
+from ..types.literals import Literal
+from ..types.numbers import Number, ScalarArg
+from ..types.tensor import TensorArg
 
 if TYPE_CHECKING:
     from .native import NativeOp
-
-# `&(const double){0x1p+0}`, `(const int64_t[]){INT64_C(1)}, 1`, `(Scalar){ScalarInt, {...}}`
-_COMPOUND = re.compile(r"(&?)\((?:const )?([\w ]+?)(\[\])?\)(\{.*\})(, \d+)?$", re.S)
 
 _SCALAR = {"int": "{{ScalarInt, {{.i = {}}}}}", "bool": "{{ScalarBool, {{.i = {}}}}}"}
 _SCALAR["float"] = "{{ScalarFloat, {{.f = {}}}}}"
@@ -54,36 +43,28 @@ class _Call:
         self.after: list[str] = []  # once the call has succeeded
         self.always: list[str] = []  # also where it failed
 
-    def bound(self, name: str, literal: str) -> None:
-        """An argument whose value is known, from the C of its type."""
-        found = _COMPOUND.match(literal)
-        if found is None:
-            self.arguments += literal.split(", ") if literal == "NULL, 0" else [literal]
-            return
-        address, c, array, value, count = found.groups()
-        self.before.append(f"const {c} {name}{array or ''} = {value};")
-        self.arguments.append(f"{address}{name}")
-        if count:
-            self.arguments.append(count[2:])
-
-    def array(self, name: str, c: str, elements: Sequence[str]) -> None:
-        self.before.append(f"const {c} {name}[] = {{{', '.join(elements) or '0'}}};")
-        self.arguments += [name, str(len(elements))]
+    def bound(self, name: str, literal: Literal) -> None:
+        """An argument whose value is known."""
+        if literal.compound:
+            self.before.append(literal.declaration(name))
+        self.arguments.append(literal.reference(name) if literal.compound else literal.value)
+        if literal.length is not None:
+            self.arguments.append(str(literal.length))
 
     def number_tensor(self, name: str, value: Any) -> str:
         """A tensor that stands for a Python number, as type promotion knows it."""
         self.before.append(f"Tensor {name} = NULL;")
         self.before.append(
-            f"const Scalar {name}_number = {scalar_literal(value, bare=True)};\n"
+            f"const Scalar {name}_number = {literals.scalar(value)};\n"
             + _if(f"(pb_error = cgotorch_number_tensor(&{name}_number, &{name}))", self.fail)
         )
         self.always.append(f"FreeTensor({name});")
         return name
 
 
-def _scalar_of(variable_type: Any, c: str) -> str:
+def _scalar_of(t: Number, c: str) -> str:
     """The initialiser of a Scalar with the value of a number's variable."""
-    return _SCALAR[variable_type.kind].format(c)
+    return _SCALAR[t.kind].format(c)
 
 
 def _argument(
@@ -94,63 +75,54 @@ def _argument(
     def is_input(v: Any) -> bool:
         return v is IN
 
+    wanted = t.required
+    element = element_of(t)
     if is_input(value):
-        c, variable_type = next(inputs)
-        if isinstance(t, (TensorList, NumberList, ScalarList)):
+        c, given_type = next(inputs)
+        if isinstance(wanted, List):
             call.arguments += [c, f"{c}_len"]
-        elif isinstance(t, OptionalScalar) and isinstance(variable_type, Number):
-            call.before.append(f"const Scalar {name} = {_scalar_of(variable_type, c)};")
-            call.arguments.append(f"&{name}")
-        elif isinstance(t, ScalarArg) and isinstance(variable_type, Number):
-            call.before.append(f"const Scalar {name} = {_scalar_of(variable_type, c)};")
-            call.arguments.append(name)
-        elif isinstance(t, OptionalScalar) and not isinstance(variable_type, OptionalScalar):
-            call.arguments.append(f"&{c}")
-        elif isinstance(t, OptionalNumber) and isinstance(variable_type, Number):
-            call.before.append(f"const {t.number} {name} = {c};")
-            call.arguments.append(f"&{name}")
-        elif isinstance(t, Enum) and t.optional and not getattr(variable_type, "optional", True):
-            call.arguments.append(f"&{c}")
-        else:
+        elif isinstance(wanted, ScalarArg) and isinstance(given_type, Number):
+            call.bound(name, Literal("Scalar", _scalar_of(given_type, c), address=t is not wanted))
+        elif wanted.nullable or t is wanted or isinstance(given_type, Optional):
             call.arguments.append(c)
-    elif isinstance(t, TensorArg):
+        elif isinstance(wanted, Number):
+            call.bound(name, Literal(wanted.c, c, address=True))
+        else:
+            call.arguments.append(f"&{c}")
+    elif isinstance(wanted, TensorArg):
         if value is None:
             call.arguments.append("NULL")
         else:
             call.arguments.append(call.number_tensor(name, value))
-    elif isinstance(t, TensorList):
+    elif (
+        element is not None
+        and value is not None
+        and (isinstance(wanted, TensorList) or any(map(is_input, value)))
+    ):
         elements = []
         for i, v in enumerate(value):
-            if is_input(v):
-                elements.append(next(inputs)[0])
-            else:
-                elements.append("NULL" if v is None else call.number_tensor(f"{name}_{i}", v))
-        call.array(name, "Tensor", elements)
-    elif isinstance(value, tuple) and any(map(is_input, value)):
-        one = schema_type(re.sub(r"\[.*", "", t.schema).replace("SymInt", "int"))
-        elements = []
-        for v in value:
             if not is_input(v):
-                elements.append(_element(one, v))
+                elements.append(_element(call, element, f"{name}_{i}", v))
                 continue
-            c, variable_type = next(inputs)
-            scalar = isinstance(one, ScalarArg) and isinstance(variable_type, Number)
-            elements.append(_scalar_of(variable_type, c) if scalar else c)
-        call.array(name, one.c, elements)
+            c, given_type = next(inputs)
+            scalar = isinstance(element, ScalarArg) and isinstance(given_type, Number)
+            elements.append(_scalar_of(given_type, c) if scalar else c)
+        values = f"{{{', '.join(elements) or '0'}}}"
+        call.bound(name, Literal(element.c, values, array=True, length=len(elements)))
     else:
-        literal = t.c_literal(value)
+        literal = t.literal(value)
         if literal is None:
-            from ..errors import MissingMethodError
-
             raise MissingMethodError(f"{value!r} has no form in C as a {t}")
         call.bound(name, literal)
 
 
-def _element(t: SchemaType, value: Any) -> str:
-    literal = t.c_literal(value)
+def _element(call: _Call, t: SchemaType, name: str, value: Any) -> str:
+    """An element of a list that is known."""
+    if isinstance(t, (TensorArg, Optional)):
+        return "NULL" if value is None else call.number_tensor(name, value)
+    literal = t.literal(value)
     assert literal is not None
-    found = _COMPOUND.match(literal)
-    return found[4] if found else literal
+    return literal.value
 
 
 def call(

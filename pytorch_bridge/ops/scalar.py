@@ -16,7 +16,7 @@ from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.schema_types import Number, ScalarArg
+from ..types.numbers import Number, ScalarArg
 from .native import constant, native
 from .op import Op, Storage
 
@@ -555,7 +555,3 @@ def __getattr__(name: str) -> ScalarOp:
     if name in _ops:
         return _ops[name]
     raise AttributeError(f"there is no scalar op {name!r}")
-
-
-def is_number(t: Type) -> bool:
-    return isinstance(t, (Number, ScalarArg))

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..types import TensorType, Type, schema_type
-from ..types.schema_types import TensorArg, TensorList
-from ..types.tensor import Shape
+from ..types.containers import TensorList
+from ..types.tensor import Shape, TensorArg
 
 Result = tuple[tuple[Type, ...], tuple[int, ...]]
 Size = int | None

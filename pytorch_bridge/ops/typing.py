@@ -14,8 +14,10 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..types import SchemaType, TensorType, Type, schema_type
+from ..types.containers import TensorList, is_number_list
 from ..types.enums import device_parts
-from ..types.schema_types import NumberList, ScalarArg, TensorArg, TensorList
+from ..types.numbers import ScalarArg
+from ..types.tensor import TensorArg
 from . import sizes as proofs
 from .op import parameter_key
 from .samples import NoKernel, Refused, Samples
@@ -203,7 +205,7 @@ class _Asked:
             if isinstance(t, (TensorArg, TensorList))
         ):
             return self._narrowed(), ()
-        if any(isinstance(t, NumberList) for t in self.inputs):
+        if any(map(is_number_list, self.inputs)):
             return self._unknown(), ()  # not even the number of dimensions is known
         types, lists = self._found()
         return self._corrected(types), lists

@@ -24,7 +24,7 @@ from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import FunctionGraph
 from ..ops.native import IN, NativeOp
 from ..ops.op import Op
-from ..types.schema_types import TensorArg
+from ..types.tensor import TensorArg
 from .sharing import Replace, Sharing, carefully
 
 Build = Callable[[Apply], "Variable | None"]

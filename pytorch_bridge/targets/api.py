@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ..schema import Argument, Function, Names, Return
 from ..tables import read_table
-from ..types import GoOption, SchemaType, schema_type
+from ..types import SchemaType, schema_type
+from .go_types import GoOption, go
 
 DOCS_FILE = Path(__file__).parents[1] / "schema" / "docs.yaml"
 TENSOR_OPTIONS = ("dtype", "layout", "device", "pin_memory")
@@ -137,7 +138,7 @@ def _resolve(f: Function, names: Names) -> Op:
     parameters = []
     for a in f.arguments:
         t = schema_type(a.type)
-        option = t.go_option(a.default) if a.default is not None else None
+        option = go(t).option(a.default) if a.default is not None else None
         parameters.append(
             Parameter(
                 a,

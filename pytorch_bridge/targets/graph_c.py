@@ -18,10 +18,12 @@ from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..link.blocks import Block, indented, remark, shown
 from ..link.c_linker import CLinker
-from ..link.emit import Emitter, check_argument
+from ..link.emit import Emitter, check_argument, literal_of
 from ..link.explain import Place
+from ..types import literals
 from ..types.base import Sub, Type
-from ..types.schema_types import Plain, TensorArg
+from ..types.schema import Plain
+from ..types.tensor import TensorArg
 from .c import GENERATED_C
 
 _KEYWORDS = (
@@ -43,9 +45,6 @@ _MATH = (
     "pow rint round sin sinh sqrt tan tanh tgamma trunc"
 )
 _TAKEN = {*_KEYWORDS.split(), *(f"{f}{end}" for f in _MATH.split() for end in ("", "f", "l"))}
-
-# What c_literal writes where a value is more than a number.
-_COMPOUND = re.compile(r"(&?)\((?:const )?([\w ]+?)(\[\])?\)(\{.*\})(?:, (\d+))?$", re.S)
 
 
 def parameter_names(
@@ -80,18 +79,6 @@ def _without_python(code: str) -> str:
     return re.sub(r"^#ifdef Py_PYTHON_H\n.*?^#endif\n?", "", code, flags=re.S | re.M).strip()
 
 
-def quoted(text: str) -> str:
-    """A C string literal."""
-    return (
-        '"'
-        + "".join(
-            chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}"
-            for b in text.encode(errors="replace")
-        )
-        + '"'
-    )
-
-
 def _face(type_: Type, method: str) -> Any:
     found = getattr(type_, method, None)
     if found is None:
@@ -121,25 +108,22 @@ class CEmitter(Emitter):
         if v in self.input_numbers:
             return take(name, self.linker.input_names[self.input_numbers[v]], sub, **checks)
         assert isinstance(v, Constant)
-        literal = type_.c_literal(v.data) if hasattr(type_, "c_literal") else None
+        literal = literal_of(type_, v.data)
         if literal is None:
             self.tensors.append(v)
             if not isinstance(type_, TensorArg):
                 raise MissingMethodError(f"the constant {v} of type {v.type} has no form in C")
             return f"{name} = RetainTensor(constants[{len(self.tensors) - 1}]);"
+        if literal.inline:
+            return take(name, f"({literal.value})", sub, **checks)
+        if not literal.compound:
+            return type_.c_init(name, sub)  # no list
         known = f"{name}_known"
-        compound = _COMPOUND.match(literal)
-        if compound is None:
-            pointer, _, count = literal.partition(", ")
-            return (
-                take(name, f"({pointer})", sub, **checks) if not count else type_.c_init(name, sub)
-            )
-        address, c, array, value, count = compound.groups()
-        lines = [f"const {c} {known}{'_value' if address else ''}{array or ''} = {value};"]
-        if address:
-            lines.append(f"const {c} *{known} = &{known}_value;")
-        if count:
-            lines.append(f"const int64_t {known}_len = {count};")
+        lines = [literal.declaration(f"{known}_value" if literal.address else known)]
+        if literal.address:
+            lines.append(f"const {literal.c} *{known} = &{known}_value;")
+        if literal.length is not None:
+            lines.append(f"const int64_t {known}_len = {literal.length};")
         return "\n".join([*lines, take(name, known, sub, **checks)])
 
     def _sync(self, v: Variable, sub: Sub) -> str:
@@ -233,7 +217,7 @@ class CFunction(CLinker):
                 f"{self.name}: c_init_code needs a module of Python, which a C function is not in"
             )
         if code.places:
-            places = ",\n".join(quoted(self._where(p)) for p in code.places)
+            places = ",\n".join(literals.string(self._where(p), "replace") for p in code.places)
             parts.append(f"static const char *const pb_places[] = {{\n{places},\n}};")
         parts.append(f"{code.attributes}{self.prototype()} {{\n{code.body}\n}}")
         return indented("\n\n".join(parts))

@@ -1,4 +1,4 @@
-"""The types of graphs, and those of PyTorch's schema language, with their C, C++ and Go faces.
+"""The types of graphs, and those of PyTorch's schema language: their values, and these in C.
 
 The kinds of types that extensions speak of (`types.Array`, `types.Integer`) are found here too;
 they live in pytorch_bridge.extending.types.
@@ -7,14 +7,13 @@ they live in pytorch_bridge.extending.types.
 from typing import Any
 
 from .base import CType, Generic, Type, generic, register_transfer, transfer
-from .schema_types import BlockField, GoOption, SchemaType, schema_type
+from .parsing import schema_type
+from .schema import SchemaType
 from .tensor import TensorType
 
 __all__ = [
-    "BlockField",
     "CType",
     "Generic",
-    "GoOption",
     "SchemaType",
     "TensorType",
     "Type",

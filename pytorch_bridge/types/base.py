@@ -9,12 +9,37 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 
 if TYPE_CHECKING:
     from ..graph.basic import Constant, Variable
+
+
+class Graphs(NamedTuple):
+    """What types ask of graphs, which are above them and register it."""
+
+    variable: type[Variable]
+    make_variable: Callable[[Type, str | None], Variable]
+    make_constant: Callable[[Type, Any, str | None], Constant]
+    specify_shape: Callable[[Variable, Any], Variable]
+
+
+_graphs: list[Graphs] = []
+
+
+def register_graphs(found: Graphs) -> None:
+    """Gives types what they ask of graphs."""
+    _graphs[:] = [found]
+
+
+def graphs() -> Graphs:
+    if not _graphs:
+        import_module(__package__.partition(".")[0]).load_graphs()
+    return _graphs[0]
+
 
 Sub = dict[str, str]  # bits of C for a fragment: sub["fail"] leaves it after an error
 
@@ -36,9 +61,7 @@ class Type:
     def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
         """Returns a variable for `other` that fits this type: `other` itself where its type is
         this one or narrower, else a conversion. TypeError where there is none."""
-        from ..graph.basic import Variable
-
-        if not isinstance(other, Variable):
+        if not isinstance(other, graphs().variable):
             return self.make_constant(other)
         if other.type != self and not self.is_super(other.type):
             converted = self.convert_variable(other) if allow_convert else None
@@ -83,15 +106,11 @@ class Type:
 
     def make_variable(self, name: str | None = None) -> Variable:
         """Returns a variable of this type."""
-        from ..graph.basic import Variable
-
-        return Variable(self, name=name)
+        return graphs().make_variable(self, name)
 
     def make_constant(self, value: Any, name: str | None = None) -> Constant:
         """Returns a constant of this type; value goes through `filter`."""
-        from ..graph.basic import Constant
-
-        return Constant(self, self.filter(value), name=name)
+        return graphs().make_constant(self, self.filter(value), name)
 
     def __call__(self, name: str | None = None) -> Variable:
         return self.make_variable(name)

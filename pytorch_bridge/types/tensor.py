@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, BridgeValueError
 from . import c_support
-from .base import Sub, Type
+from .base import Sub, Type, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
-from .schema_types import TensorArg, describe, input_name
+from .schema import SchemaType, converted, input_name
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,22 @@ TOLERANCES = {
     "complex64": (1e-4, 1e-5),
     "complex32": (1e-2, 1e-3),
 }
+
+
+class TensorArg(SchemaType):
+    """A tensor, or what may be one: in C a Tensor, which a graph's variable owns."""
+
+    c = "Tensor"
+    nullable = True
+
+    def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
+        return f"{name} = RetainTensor({n});"
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        return f"*{n} = RetainTensor({name});"
+
+    def c_release(self, name: str, sub: Sub) -> str:
+        return self.c_cleanup(name, sub)
 
 
 class TensorType(TensorArg):
@@ -268,8 +284,6 @@ class TensorType(TensorArg):
 
     def convert_variable(self, var: Variable) -> Variable | None:
         """var, or its check against this type's shape at run time where the two can meet."""
-        from ..ops.basic import specify_shape
-
         if self.is_super(var.type):
             return var
         other = var.type
@@ -284,23 +298,14 @@ class TensorType(TensorArg):
         known = other.shape or (None,) * len(self.shape)
         if any(None not in (a, b) and a != b for a, b in zip(self.shape, known, strict=True)):
             return None
-        return specify_shape(var, self.shape)
-
-    def make_variable(self, name: str | None = None) -> Variable:
-        from ..graph.variables import TensorVariable
-
-        return TensorVariable(self, name=name)
+        return graphs().specify_shape(var, self.shape)
 
     def make_constant(self, value: Any, name: str | None = None) -> Constant:
-        from ..graph.variables import TensorConstant
-
         tensor = self.filter(value)
-        return TensorConstant(self, tensor.detach() if tensor.requires_grad else tensor, name=name)
+        known = tensor.detach() if tensor.requires_grad else tensor
+        return graphs().make_constant(self, known, name)
 
     # In C
-    def c_literal(self, value: Any) -> str | None:
-        return None
-
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         return f"Tensor {name};"
 
@@ -330,10 +335,8 @@ class TensorType(TensorArg):
             return f"if (pb_constant_from(py_{name}, &{name})) {{\n{sub['fail']}\n}}"
         declarations, expected = self.c_expected(name) if check_input else ("", "NULL")
         described = input_name(str(self.clone(name=None)), {})
-        return (
-            f'{declarations}\nif (pb_tensor_from(py_{name}, "{input_name(name, sub)}", '
-            f'"{described}", {expected}, &{name})) {{\n{sub["fail"]}\n}}'
-        )
+        call = converted("tensor", name, sub, f'"{described}"', expected, f"&{name}")
+        return f"{declarations}\n{call}"
 
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         if not check_input:
@@ -342,14 +345,11 @@ class TensorType(TensorArg):
         check = f"if ((pb_error = cgotorch_check_tensor({n}, {expected}))) {sub['fail']}"
         return f"{name} = NULL;\n{declarations}\n{check}\n{super().c_take(name, n, sub)}"
 
-    def c_sync(self, name: str, sub: Sub) -> str:
-        return f"Py_XDECREF(py_{name});\npy_{name} = pb_python->wrap({name});"
+    def to_python(self, value: str) -> str:
+        return f"pb_python->wrap({value})"
 
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return f"FreeTensor({name});\n{name} = NULL;"
-
-    def c_release(self, name: str, sub: Sub) -> str:
-        return self.c_cleanup(name, sub)
 
     def c_support_code(self) -> Sequence[str]:
         return c_support.TENSOR_HELPERS
@@ -487,6 +487,3 @@ def _extents(t: torch.Tensor) -> list[tuple[Any, int, int]]:
             else:
                 found.append((part.device, start, start + size))
     return found
-
-
-__all__ = ["TensorType", "describe"]

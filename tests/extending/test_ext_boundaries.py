@@ -10,11 +10,11 @@ import pytest
 from pytorch_bridge import toolchain
 from pytorch_bridge.errors import MissingMethodError
 from pytorch_bridge.extending import jit, make_attribute_wrapper, models, register_model, types
-from pytorch_bridge.extending.boundaries import go_struct
 from pytorch_bridge.extending.lowered import graph_type
 from pytorch_bridge.extending.proxies import Proxy
 from pytorch_bridge.extending.tracing import Trace
 from pytorch_bridge.graph.function_graph import FunctionGraph
+from pytorch_bridge.targets.go_package.crossing import go_struct
 from pytorch_bridge.targets.graph_c import CFunction
 
 

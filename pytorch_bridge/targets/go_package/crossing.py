@@ -12,7 +12,9 @@ from typing import Any
 
 from ...errors import MissingMethodError
 from ...types.base import Type
-from ...types.schema_types import BlockField, PackageResult, SchemaType, TensorArg, TensorList
+from ...types.schema import SchemaType
+from . import values
+from .values import GoField, Output, given, taken
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,47 @@ def parts(t: Type) -> list[Part]:
 
 
 def go_type(t: Type) -> str:
-    """The Go type of a value."""
+    """The Go type of a value: int64, gotorch.Tensor and so on, or the name of a struct."""
     if isinstance(t, SchemaType):
-        return t.package_go()
-    from ...extending import boundaries
-
-    if len(parts(t)) > 1 and boundaries.go_struct(t) is None:
+        return values.go_type(t)
+    made = go_struct(t)
+    if made is not None:
+        return made[0]
+    found = parts(t)
+    if len(found) > 1:
         raise MissingMethodError(
             f"a Go package cannot have an input or output of type {t}: take it apart"
         )
-    return boundaries.go_type(t)
+    return values.go_type(found[0].type)
+
+
+def go_struct(t: Type) -> tuple[str, str] | None:
+    """The name and the documented definition of the Go struct for a type, None where it has none
+    (it is no struct)."""
+    from ...extending import boundaries, types
+    from ...extending.models import StructModel, default_manager
+    from ...extending.selecting import show
+
+    model = default_manager.lookup(t)
+    if not isinstance(model, StructModel) or isinstance(t, (types.BaseTuple, types.Complex)):
+        return None
+    boundaries.leaves(t)  # says what Go cannot have
+    doc = (type(t).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+    name = model.go_type
+    lines = [f"// {name} is {t} of the graph: {doc}" if doc else f"// {name} is {t} of the graph."]
+    lines.append(f"type {name} struct {{")
+    for field, member in model.members:
+        lines.append(f"\t{exported(field)} {go_type(member)} // {show(member)}")
+    return name, "\n".join([*lines, "}"])
+
+
+def exported(name: str) -> str:
+    """A member's name as Go exports it."""
+    return "".join(w[:1].upper() + w[1:] for w in name.split("_")) or "Field"
 
 
 def _member(path: tuple[str, ...]) -> str:
-    from ...extending.boundaries import _exported
-
-    return "".join(f".{_exported(p)}" for p in path)
+    return "".join(f".{exported(p)}" for p in path)
 
 
 class Crossing:
@@ -65,78 +92,69 @@ class Crossing:
         many = len(self.parts) > 1
         self.names = [f"{kind}{i}" + (f"p{k}" if many else "") for k in range(len(self.parts))]
 
-    @property
-    def holds_tensors(self) -> bool:
-        return any(isinstance(p.type, (TensorArg, TensorList)) for p in self.parts)
-
     # An input
-    def input_fields(self) -> list[tuple[str, BlockField]]:
+    def input_fields(self) -> list[tuple[str, GoField]]:
         return [
             (n, f)
             for n, p in zip(self.names, self.parts, strict=True)
-            for f in p.type.package_block()
+            for f in given(p.type).fields
         ]
 
     def c_arguments(self) -> list[str]:
         """What the C function is given, where the block is *b."""
         return [
-            e
+            e.format(n=n)
             for n, p in zip(self.names, self.parts, strict=True)
-            for e in p.type.package_arguments(n)
+            for e in given(p.type).arguments
         ]
 
     def held(self) -> list[str]:
         """The words of tensors in the block, as cgotorch_held."""
         return [
-            e for n, p in zip(self.names, self.parts, strict=True) for e in p.type.package_held(n)
+            e
+            for n, p in zip(self.names, self.parts, strict=True)
+            if (e := given(p.type).held.format(n=n))
         ]
 
     def fill(self, x: str, arg: str) -> list[str]:
         return [
-            line
+            given(p.type).fill.format(n=n, x=x + _member(p.path), arg=arg)
             for n, p in zip(self.names, self.parts, strict=True)
-            for line in p.type.package_fill(n, x + _member(p.path), arg)
         ]
 
     def keep(self, x: str) -> list[str]:
         """Go expressions that must be alive until the call has returned."""
-        found = []
-        for p in self.parts:
-            if isinstance(p.type, TensorArg):
-                found.append(f"{x}{_member(p.path)}.T")
-            elif isinstance(p.type, TensorList):
-                found.append(x + _member(p.path))
-        return found
+        places = (given(p.type).keep.format(x=x + _member(p.path)) for p in self.parts)
+        return [e for e in places if e]
 
     # An output
-    def results(self) -> list[PackageResult]:
-        return [p.type.package_result(n) for n, p in zip(self.names, self.parts, strict=True)]
+    def results(self) -> list[Output]:
+        return [taken(p.type).named(n) for n, p in zip(self.names, self.parts, strict=True)]
 
     def taken(self) -> str:
         """The Go expression for the value."""
-        values = {p.path: r.go for p, r in zip(self.parts, self.results(), strict=True)}
-        return _composed(self.type, (), values)
+        found = {p.path: r.go for p, r in zip(self.parts, self.results(), strict=True)}
+        return _composed(self.type, (), found)
 
     def members(self, x: str) -> list[tuple[str, str]]:
         """Each part of the Go value x: what tells it apart, and the expression."""
         return [("".join(f".{w}" for w in p.path), x + _member(p.path)) for p in self.parts]
 
-    def made(self, value: Callable[[str, SchemaType], str]) -> str:
-        """The Go expression for the value made of its parts, each of which value gives."""
-        found = {p.path: value("".join(f".{w}" for w in p.path), p.type) for p in self.parts}
+    def made(self, one: Callable[[str, SchemaType], str]) -> str:
+        """The Go expression for the value made of its parts, each of which `one` gives."""
+        found = {p.path: one("".join(f".{w}" for w in p.path), p.type) for p in self.parts}
         return _composed(self.type, (), found)
 
 
 def _composed(t: Type, path: tuple[str, ...], values: dict[tuple[str, ...], str]) -> str:
     if path in values:
         return values[path]
-    from ...extending.boundaries import _exported
     from ...extending.models import StructModel, default_manager
 
     model = default_manager.lookup(t)
     assert isinstance(model, StructModel)
     members = ", ".join(
-        f"{_exported(name)}: {_composed(member, (*path, name), values)}"
+        f"{exported(name)}: {_composed(member, (*path, name), values)}"
         for name, member in model.members
     )
     return f"{go_type(t)}{{{members}}}"
@@ -150,10 +168,9 @@ def structs(types: list[Type]) -> dict[str, str]:
         t = pending.pop(0)
         if isinstance(t, SchemaType):
             continue
-        from ...extending import boundaries
         from ...extending.models import StructModel, default_manager
 
-        made = boundaries.go_struct(t)
+        made = go_struct(t)
         if made is None:
             continue
         known = found.setdefault(made[0], made[1])

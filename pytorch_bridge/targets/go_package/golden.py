@@ -17,17 +17,12 @@ from typing import Any
 from ...errors import BridgeError, BridgeTypeError, BridgeValueError
 from ...graph.basic import Variable
 from ...types.base import Type
-from ...types.schema_types import (
-    Number,
-    NumberList,
-    OptionalNumber,
-    ScalarArg,
-    SchemaType,
-    String,
-    TensorArg,
-    TensorList,
-)
-from ...types.tensor import TensorType
+from ...types.containers import List, Optional, TensorList
+from ...types.faces import Face
+from ...types.numbers import Number, ScalarArg
+from ...types.objects import String
+from ...types.schema import SchemaType
+from ...types.tensor import TensorArg, TensorType
 from . import go_names, weights
 from .crossing import Crossing
 
@@ -76,12 +71,12 @@ def random_value(t: Type, generator: Any) -> Any:
         return torch.randint(0, 2, shape, generator=generator).to(dtype)
     if isinstance(t, TensorList):
         return [torch.randn(OPEN, generator=generator) for _ in range(2)]
-    if isinstance(t, ScalarArg):
-        return 0.5
-    if isinstance(t, Number | OptionalNumber):
-        return {"int": 2, "float": 0.5, "bool": True}[t.kind]
-    if isinstance(t, NumberList):
-        return [{"int": 2, "float": 0.5}[t.kind]] * (t.size or 2)
+    if isinstance(t, (Number, ScalarArg)):
+        return {"int": 2, "float": 0.5, "bool": True, "scalar": 0.5}[t.kind]
+    if isinstance(t, List):
+        return [random_value(t.elem, generator)] * (t.size or 2)
+    if isinstance(t, Optional) and not isinstance(t, TensorArg):
+        return random_value(t.elem, generator)
     if isinstance(t, String):
         return "text"
     raise BridgeTypeError("its type has values that only you know")
@@ -174,7 +169,7 @@ def _stored(t: SchemaType, value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, (list, tuple)):
-        kind = torch.float64 if getattr(t, "kind", "") == "float" else torch.int64
+        kind = torch.float64 if kind_of(t) == "Floats" else torch.int64
         return {"": torch.tensor(value, dtype=kind)}
     kind = {bool: torch.bool, int: torch.int64, float: torch.float64}.get(
         type(value), torch.complex128
@@ -192,26 +187,21 @@ def stored(name: str, crossing: Crossing, value: Any) -> dict[str, Any]:
     return found
 
 
-def _kind(t: SchemaType) -> str:
-    """The method of graphtest.Golden that reads or compares a part."""
-    if isinstance(t, TensorList):
-        return "Tensors"
-    if isinstance(t, TensorArg):
-        return "Tensor"
-    if isinstance(t, String):
-        return "String"
-    if isinstance(t, ScalarArg):
-        return "Scalar"
-    if isinstance(t, NumberList):
-        return "Ints" if t.kind == "int" else "Floats"
-    if isinstance(t, OptionalNumber):
-        return {"int": "OptInt", "float": "OptFloat", "bool": "OptBool"}[t.kind]
-    return {"int64": "Int", "float64": "Float", "bool": "Bool"}[t.go]
+kind_of: Face[str] = Face("method of graphtest.Golden", __name__)
+"""The method of graphtest.Golden that reads or compares a part."""
+
+kind_of.of(TensorArg)(lambda t: "Tensor")
+kind_of.of(String)(lambda t: "String")
+kind_of.of(ScalarArg)(lambda t: "Scalar")
+kind_of.of(Number)(lambda t: t.kind.title())
+kind_of.of(Optional)(lambda t: kind_of(t.elem))
+kind_of.of(Optional, Number)(lambda t: f"Opt{kind_of(t.elem)}")
+kind_of.of(List)(lambda t: f"{kind_of(t.elem)}s")
 
 
 def read(name: str, crossing: Crossing) -> str:
     """The Go expression for a value of the file."""
-    return crossing.made(lambda path, t: f"golden.{_kind(t)}({go_names.quoted(name + path)})")
+    return crossing.made(lambda path, t: f"golden.{kind_of(t)}({go_names.quoted(name + path)})")
 
 
 def compared(name: str, crossing: Crossing, x: str) -> list[str]:
