@@ -152,9 +152,8 @@ class TensorConstant(TensorMethods, Constant):
 
 
 def _make_variable(t: Type, name: str | None) -> Variable:
-    if isinstance(t, TensorType):
-        return TensorVariable(t, name=name)
-    return (ValueVariable if isinstance(t, SchemaType) else Variable)(t, name=name)
+    of = ValueVariable if isinstance(t, SchemaType) else Variable
+    return (TensorVariable if isinstance(t, TensorType) else of)(t, name=name)
 
 
 def _make_constant(t: Type, value: Any, name: str | None) -> Constant:

@@ -1,14 +1,8 @@
 """What somebody makes of every type, in one place: rules by the class of the type.
 
-    rust = Face("Rust type", __name__)
-
-    @rust.of(Number)
-    def _(t):
-        return {"int": "i64", "float": "f64", "bool": "bool"}[t.kind]
-
-    @rust.of(List)
-    def _(t):
-        return f"*const {rust(t.elem)}"
+    go = Face("Go type", __name__)
+    go.of(String)(lambda t: "string")
+    go.of(List)(lambda t: f"[]{go(t.elem)}")
 
 A rule for `(Optional, List, Number)` is for an optional list of numbers, and goes before one for
 `(Optional, List)` and that before `(Optional,)`. A class stands for those derived from it, too.
