@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     )
     from .exported import from_exported
     from .extending import jit
+    from .gradient import grad
     from .graph.basic import Apply, Constant, Variable
     from .graph.function_graph import FunctionGraph
-    from .graph.gradient import grad
     from .graph.printing import dprint, draw
     from .loading import load_go
     from .model import Model
@@ -93,7 +93,7 @@ _LATER = {
     "function": "compiled",
     "generic": "types",
     "jit": "extending",
-    "grad": "graph.gradient",
+    "grad": "gradient",
     "load_go": "loading",
     "register_linker": "compiled",
     "register_transfer": "types",
@@ -149,8 +149,10 @@ __all__ = [
 
 
 def load_graphs() -> None:
-    """Imports what types need to make variables: the layer above registers itself with them."""
-    importlib.import_module(".graph.variables", __name__)
+    """Imports what types need to make variables and ops to be differentiated: layers above them,
+    which register themselves."""
+    importlib.import_module(".variables", __name__)
+    importlib.import_module(".gradient", __name__)
 
 
 def __getattr__(name: str) -> Any:

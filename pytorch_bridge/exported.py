@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .errors import BridgeTypeError
-from .graph.basic import Apply, Constant, Variable, toposort
-from .graph.destroy import Memory
-from .graph.fx import (
+from .fx import (
     Importer,
     UnsupportedNode,
     known_size,
@@ -24,14 +22,15 @@ from .graph.fx import (
     type_of,
     written_at,
 )
-from .graph.variables import TensorConstant
+from .graph.basic import Apply, Constant, Variable, toposort
+from .graph.destroy import Memory
 from .model import Fixed, Model
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require, SizeRule
 from .ops.conditions import Condition, parse
+from .ops.functions import IN
 from .ops.library import LibraryOp
 from .ops.native import (
-    IN,
     NativeFunction,
     NativeOp,
     constant,
@@ -42,6 +41,7 @@ from .ops.native import (
 )
 from .ops.written import assigns, scattering
 from .types import TensorType
+from .variables import TensorConstant
 
 # Higher-order operators that only call their graph; the place of the graph among the arguments.
 _CALLS = {"wrap_with_set_grad_enabled": 1, "invoke_subgraph": 0, "tag_activation_checkpoint": 0}

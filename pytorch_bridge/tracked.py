@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .errors import BridgeError, GradientError
+from .gradient import vector_jacobian
 from .graph.basic import Apply, Variable, toposort
 from .graph.destroy import Memory
-from .graph.gradient import vector_jacobian
 from .ops.basic import Shape, Shape_i, SpecifyShape, ViewOp, deep_copy_op
 from .ops.native import NativeOp, native
 from .ops.op import CallsTorch, Op, Storage
@@ -504,7 +504,7 @@ def _tracked(order: Sequence[Apply], wanted: Sequence[Variable]) -> set[Variable
 
 
 def _outputs(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...]:
-    from .ops.gradients import differentiable
+    from .derivatives import differentiable
 
     possible = tuple(differentiable(v.type) for v in node.outputs)
     op = node.op
@@ -520,7 +520,7 @@ def _outputs(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...]:
 def _asked(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """What PyTorch says when the op runs on tensors without data; None where it does not, or not
     the same at all sizes that the types leave open."""
-    from .ops.gradients import _examples, _flat
+    from .derivatives import _examples, _flat
     from .ops.sizes import NotProved, prove
 
     op = node.op

@@ -271,7 +271,7 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
     """The graph of a training step. BridgeValueError where the loss does not depend on any
     parameter, or a parameter is lent to the optimiser without a gradient."""
     from . import ops
-    from .graph.gradient import grad
+    from .gradient import grad
 
     if training is True:
         training = Training()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ..ops.functions import corrections
+
 HEADERS = Path(__file__).resolve().parents[2] / "cgotorch"
 
 
@@ -36,8 +38,6 @@ class CFunction:
         head, _, result = self.schema.partition(" -> ")
         if "(" in result.replace("()", "").strip("()"):
             return False
-        from ..ops.native import corrections
-
         name = head.partition("(")[0]
         known = corrections()["views"]
         return name not in known and name.partition(".")[0] + ".*" not in known

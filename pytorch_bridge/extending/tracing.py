@@ -16,9 +16,9 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..graph.basic import Variable, ancestors
-from ..graph.variables import collected
 from ..ops.native import Packet
 from ..types.base import Type
+from ..variables import collected
 from . import lowering, natives, types
 from .casts import cast, find_cast
 from .conversions import can_convert

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable
-from ..ops.native import IN
+from ..ops.functions import IN
 from ..ops.op import Op
 from ..types import SchemaType, Type
 from ..types.enums import DType

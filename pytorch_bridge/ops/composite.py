@@ -165,17 +165,6 @@ class Composite(Op):
             [s for i, s in enumerate(shapes) if leaves.get(v, 0) >> i & 1] for v in self.outputs
         ]
 
-    def expand(self, inputs: Sequence[Variable]) -> list[Variable]:
-        """The same on tensors, in Elemwise nodes of single scalar ops."""
-        from .elemwise import Elemwise
-
-        became: dict[Variable, Variable] = dict(zip(self.inputs, inputs, strict=True))
-        for node in self.order:
-            args = [became.get(v, v) for v in node.inputs]
-            op = node.op.op if isinstance(node.op, ElementOp) else Elemwise(node.op)
-            became[node.outputs[0]] = op(*args)
-        return [became.get(v, v) for v in self.outputs]
-
 
 def _dissolved(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:
     """The outputs, with every Composite among the nodes replaced by what it is made of."""

@@ -18,9 +18,10 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.enums import C_ELEMENTS
-from .native import IN, NativeFunction, NativeOp, native_op
+from .functions import IN
+from .native import NativeFunction, NativeOp, find_packet, native_op
 from .op import Op, Storage
-from .scalar import ScalarOp, by_native
+from .scalar import ScalarOp, by_native, native_form
 
 _FLOATS = ("float32", "float64")
 _INTEGERS = ("int64", "int32")
@@ -63,8 +64,6 @@ class ElementOp(Op):
 
 def native_node(node: Apply) -> Apply:
     """The native op of a node of elements, applied to the same variables."""
-    from .elemwise import native_form
-
     if isinstance(node.op, ElementOp):
         return Apply(node.op.op, node.inputs, [v.type.make_variable() for v in node.outputs])
     assert isinstance(node.op, ScalarOp)
@@ -123,8 +122,6 @@ def _all_inputs(op: NativeOp) -> bool:
 @cache
 def _out_form(function: NativeFunction) -> NativeFunction | None:
     """The overload that writes the result into one further argument, which is the last."""
-    from .native import find_packet
-
     packet = find_packet(function.name.partition(".")[0])
     assert packet is not None
     wanted = [(a.name, a.type) for a in function.function.arguments]

@@ -9,26 +9,13 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
+from .composite import Composite
+from .element import ElementOp
 from .in_place import rounds_alike
-from .native import NativeOp, constant, native, native_op
+from .loops import HEADERS, SUPPORT, functions, is_single
+from .native import NativeOp, constant, derivatives, native
 from .op import CallsTorch, Storage
-
-
-def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
-    """The node of the native function that a scalar op stands for."""
-    from ..graph.basic import Constant
-    from ..types.numbers import Number
-
-    inputs = [
-        v.data if isinstance(v, Constant) and isinstance(v.type, Number) else v for v in inputs
-    ]
-    name = scalar.entry.inplace if inplace else scalar.entry.native
-    if not name:
-        kind = "in place" if inplace else "on tensors"
-        raise BridgeTypeError(f"{scalar} has no form {kind}")
-    function = native(name)
-    template, variables = function.split(function.bind(inputs, {}))
-    return native_op(function, template, [v.type for v in variables]).make_node(*variables)
+from .scalar import ScalarOp, native_form
 
 
 class Elemwise(CallsTorch):
@@ -43,9 +30,6 @@ class Elemwise(CallsTorch):
     only_calls = True
 
     def __init__(self, scalar_op: Any, inplace: dict[int, int] | None = None) -> None:
-        from .composite import Composite
-        from .scalar import ScalarOp
-
         if not isinstance(scalar_op, (ScalarOp, Composite)):
             raise BridgeTypeError(f"Elemwise needs a scalar op, got {scalar_op!r}")
         self.scalar_op: Any = scalar_op
@@ -66,8 +50,6 @@ class Elemwise(CallsTorch):
 
     @property
     def composite(self) -> bool:
-        from .composite import Composite
-
         return isinstance(self.scalar_op, Composite)
 
     def make_node(self, *inputs: Any) -> Apply:
@@ -111,13 +93,11 @@ class Elemwise(CallsTorch):
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
-        from ..graph.gradient import vector_jacobian
-
         if not self.composite:
             node = native_form(self.scalar_op, inputs)
             return node.op.grad(node.inputs, output_grads)
-        outputs = self.scalar_op.expand(inputs)
-        return vector_jacobian(outputs, output_grads, inputs)
+        outputs = expanded(self.scalar_op, inputs)
+        return derivatives().through(outputs, output_grads, inputs)
 
     def in_place(self, node: Apply, output: int, input: int) -> Elemwise | None:
         """The op that makes an output in the memory of an input, as this one already does for
@@ -163,23 +143,27 @@ class Elemwise(CallsTorch):
         return "\n".join(lines)
 
     def _functions(self, node: Apply) -> tuple[str, str, bool]:
-        from .loops import functions, is_single
-
         single = [is_single(v.type) for v in node.inputs]  # type: ignore[arg-type]
         return functions(self.scalar_op, single, self.inplace)
 
     def c_support_code(self) -> Sequence[str]:
-        from .loops import SUPPORT
-
         return [SUPPORT] if self.composite else []
 
     def c_support_code_apply(self, node: Apply, name: str) -> str:
         return self._functions(node)[0] if self.composite else ""
 
     def c_headers(self) -> Sequence[str]:
-        from .loops import HEADERS
-
         return HEADERS if self.composite else super().c_headers()
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
         return (2,)
+
+
+def expanded(composite: Composite, inputs: Sequence[Variable]) -> list[Variable]:
+    """A composite on tensors, in nodes of single ops."""
+    became: dict[Variable, Variable] = dict(zip(composite.inputs, inputs, strict=True))
+    for node in composite.order:
+        args = [became.get(v, v) for v in node.inputs]
+        op = node.op.op if isinstance(node.op, ElementOp) else Elemwise(node.op)
+        became[node.outputs[0]] = op(*args)
+    return [became.get(v, v) for v in composite.outputs]

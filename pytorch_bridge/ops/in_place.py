@@ -18,7 +18,8 @@ from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
 from ..types.tensor import TensorArg
-from .native import NativeFunction, NativeOp, corrected, native, native_op
+from .functions import corrected
+from .native import NativeFunction, NativeOp, native, native_op
 from .op import CallsTorch, Storage
 
 

@@ -14,7 +14,7 @@ from ..graph.basic import Apply, Variable
 from ..types import TensorType, Type, literals, schema_type
 from ..types.base import Sub
 from ..types.numbers import Number
-from .native import IN
+from .functions import IN
 from .op import Op, Storage, parameter_key
 
 # What the kernel of an operator on the CPU is registered for.

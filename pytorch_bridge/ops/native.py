@@ -7,79 +7,55 @@ numbers that are variables, are its inputs; everything else is a parameter of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable, among
-from ..schema.functions import REFERENCE_FILE, Argument, Function
-from ..tables import read_table
+from ..schema.functions import Argument, Function
 from ..types import SchemaType, TensorType, Type, schema_type
-from ..types.base import Sub
+from ..types.base import Sub, load_graphs
 from ..types.containers import List, Optional, TensorList, element_of
 from ..types.numbers import is_number
 from ..types.tensor import TensorArg
+from .functions import IN, corrected, lines, overloads
+from .native_c import call
 from .op import CallsTorch, Storage, parameter_key
-
-if TYPE_CHECKING:
-    from .typing import Result
-
-CORRECTIONS_FILE = Path(__file__).with_name("corrections.yaml")
+from .typing import Result, output_types
 
 
-class _Input:
-    """Stands in an op's arguments where the node has an input."""
+class Derivatives(NamedTuple):
+    """What ops ask of gradients, which are above them and register it: those of a node's inputs,
+    what a node is made of, and the gradients through a graph."""
 
-    def __repr__(self) -> str:
-        return "·"
-
-
-IN = _Input()
-
-
-# The table of functions
-
-
-@cache
-def _lines() -> dict[str, tuple[str, ...]]:
-    """The fields of the reference file's lines, by full name."""
-    found = {}
-    for line in REFERENCE_FILE.read_text().splitlines():
-        if line and not line.startswith("#"):
-            fields = tuple(line.split("\t"))
-            found[fields[3].partition("(")[0]] = fields
-    return found
+    gradients: Callable[
+        [Apply, Sequence[Variable | None], Sequence[bool] | None], list[Variable | None]
+    ]
+    decompose: Callable[[Apply], list[Variable]]
+    through: Callable[
+        [Sequence[Variable], Sequence[Variable | None], Sequence[Variable]], list[Variable | None]
+    ]
 
 
-@cache
-def _overloads() -> dict[str, list[str]]:
-    """The full names by base name, in the file's order."""
-    found: dict[str, list[str]] = {}
-    for name in _lines():
-        found.setdefault(name.partition(".")[0], []).append(name)
-    return found
+_derivatives: list[Derivatives] = []
 
 
-@cache
-def corrections() -> dict[str, Any]:
-    return read_table(CORRECTIONS_FILE)
+def register_derivatives(found: Derivatives) -> None:
+    _derivatives[:] = [found]
 
 
-def corrected(table: str, name: str) -> Any:
-    entries = corrections()[table]
-    for key in (name, name.partition(".")[0] + ".*"):
-        if key in entries:
-            return entries[key] if isinstance(entries, dict) else True
-    return None
+def derivatives() -> Derivatives:
+    if not _derivatives:
+        load_graphs()
+    return _derivatives[0]
 
 
 class NativeFunction:
     """One overload: `ops.add.Tensor`. Calling it makes a node and returns its outputs."""
 
     def __init__(self, name: str) -> None:
-        variants, tags, page, schema = _lines()[name]
+        variants, tags, page, schema = lines()[name]
         self.function = Function(
             schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
         )
@@ -157,7 +133,7 @@ class NativeFunction:
         """The function that does the same as this in-place one, and writes nothing."""
         base, dot, overload = self.name.partition(".")
         name = base.removesuffix("_") + dot + overload
-        if name == self.name or name not in _lines():
+        if name == self.name or name not in lines():
             return None
         found = native(name)
         same = [a.name for a in found.function.arguments] == list(self._places)
@@ -222,13 +198,11 @@ class NativeFunction:
     def _decomposed(self, node: Apply) -> Apply:
         """What a function that draws random numbers without returning them is made of, so that its
         gradient can use what was drawn. The node is the last, with the function's result."""
-        from .gradients import decompose
-
         if not all(isinstance(v.type, TensorType) and v.type.shape for v in node.inputs):
             return node
         if any(None in v.type.shape for v in node.inputs):  # type: ignore[attr-defined]
             return _open_dropout(node) or node
-        (result,) = decompose(node)
+        (result,) = derivatives().decompose(node)
         # With p=0 nothing is drawn, and the result is the input.
         drawn = result.owner is not None and not among(result, node.inputs)
         return result.owner if drawn and result.owner is not None else node
@@ -248,7 +222,7 @@ class NativeFunction:
             return None
         for candidate in ("Scalar", "Tensor_Scalar"):
             name = f"{base}.{candidate}"
-            if name not in _lines() or name == self.name:
+            if name not in lines() or name == self.name:
                 continue
             form = native(name)
             mine = [(a.name, a.type) for a in self.function.arguments]
@@ -406,7 +380,7 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
 @cache
 def native(name: str) -> NativeFunction:
     """The function of a full schema name, "add.Tensor". BridgeTypeError for an unknown one."""
-    if name not in _lines():
+    if name not in lines():
         raise BridgeTypeError(f"PyTorch has no native function {name}")
     try:
         return NativeFunction(name)
@@ -425,7 +399,7 @@ class Packet:
         """By overload name, in the order in which they are tried: torch's own."""
         import torch
 
-        names = {n.partition(".")[2]: n for n in _overloads()[self.base]}
+        names = {n.partition(".")[2]: n for n in overloads()[self.base]}
         packet = getattr(torch.ops.aten, self.base, None)
         order = [] if packet is None else packet.overloads()
         order = ["" if o == "default" else o for o in order]
@@ -439,7 +413,7 @@ class Packet:
 
     def __getattr__(self, overload: str) -> NativeFunction:
         name = self.base if overload == "default" else f"{self.base}.{overload}"
-        if overload.startswith("__") or name not in _lines():
+        if overload.startswith("__") or name not in lines():
             raise AttributeError(f"ops.{self.base} has no overload {overload!r}")
         return native(name)
 
@@ -493,17 +467,17 @@ def _packet(base: str) -> Packet:
 
 def find_packet(base: str) -> Packet | None:
     """The packet of a name, or None where PyTorch has no such native function."""
-    return _packet(base) if base in _overloads() else None
+    return _packet(base) if base in overloads() else None
 
 
 def find_method(base: str) -> Packet | None:
     """The packet, where torch.Tensor has it as a method."""
-    names = _overloads().get(base, ())
-    return _packet(base) if any("method" in _lines()[n][0] for n in names) else None
+    names = overloads().get(base, ())
+    return _packet(base) if any("method" in lines()[n][0] for n in names) else None
 
 
 def packet_names() -> Iterator[str]:
-    return iter(_overloads())
+    return iter(overloads())
 
 
 def constant(value: Any, name: str | None = None) -> Any:
@@ -688,8 +662,6 @@ class NativeOp(CallsTorch):
     # Building
     def make_node(self, *inputs: Any) -> Apply:
         """The node for inputs: variables; tensors and numbers become constants."""
-        from .typing import output_types
-
         if len(inputs) != self.n_inputs:
             raise BridgeTypeError(f"{self} takes {self.n_inputs} inputs, got {len(inputs)}")
         variables = [constant(v) for v in inputs]
@@ -713,17 +685,13 @@ class NativeOp(CallsTorch):
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
         """PyTorch's own derivative, traced."""
-        from .gradients import native_grad
-
-        return native_grad(self.make_node(*inputs), output_grads)
+        return derivatives().gradients(self.make_node(*inputs), output_grads, None)
 
     def grad_of_node(
         self, node: Apply, output_grads: Sequence[Variable | None], wanted: Sequence[bool]
     ) -> Sequence[Variable | None]:
         """As `grad`, using what the node has computed already."""
-        from .gradients import native_grad
-
-        return native_grad(node, output_grads, wanted)
+        return derivatives().gradients(node, output_grads, wanted)
 
     # In Python
     @cached_property
@@ -779,8 +747,6 @@ class NativeOp(CallsTorch):
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
         """The call of the C function, with what it needs around it."""
-        from .native_c import call
-
         return call(self, node, name, inputs, outputs, sub)
 
 
@@ -818,8 +784,6 @@ def native_op(
     if lists is None:
         lists = ()
         if function._lists:
-            from .typing import output_types
-
             _, lists = output_types(function, template, tuple(input_types))
     try:
         key = (function.name, parameter_key(template), lists)

@@ -17,6 +17,7 @@ from ..types.containers import List, Optional, TensorList, element_of
 from ..types.literals import Literal
 from ..types.numbers import Number, ScalarArg
 from ..types.tensor import TensorArg
+from .functions import IN
 
 if TYPE_CHECKING:
     from .native import NativeOp
@@ -70,8 +71,6 @@ def _scalar_of(t: Number, c: str) -> str:
 def _argument(
     call: _Call, t: SchemaType, name: str, value: Any, inputs: Iterator[tuple[str, Any]]
 ) -> None:
-    from .native import IN
-
     def is_input(v: Any) -> bool:
         return v is IN
 

@@ -9,7 +9,7 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
-from .native import constant, native, results_of
+from .native import constant, derivatives, native, results_of
 from .op import CallsTorch, Storage
 
 
@@ -89,9 +89,7 @@ class Reduce(CallsTorch):
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
-        from ..graph.gradient import vector_jacobian
-
-        return vector_jacobian([self.expand(inputs[0])], output_grads, inputs)
+        return derivatives().through([self.expand(inputs[0])], output_grads, inputs)
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub

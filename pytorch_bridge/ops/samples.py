@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..types import TensorType, Type
+from .functions import IN
 from .quiet import quiet
 
 Sizes = Mapping[tuple[int, int], int]  # (input, dimension) to the size of an open one
@@ -56,8 +57,6 @@ class Samples:
     ) -> list[Any]:
         """The function's results for the tensors and numbers that are made for its inputs."""
         import torch
-
-        from .native import IN
 
         given: Iterator[Any] = iter(
             [

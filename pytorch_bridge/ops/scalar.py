@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BridgeTypeError, MissingMethodError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply, Constant, Variable
 from ..types import TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.numbers import Number, ScalarArg
-from .native import constant, native
+from .native import constant, native, native_op
 from .op import Op, Storage
 
 
@@ -341,8 +341,6 @@ class ScalarOp(Op):
         return Apply(self, variables, [_number(kind).make_variable()])
 
     def _on_elements(self, variables: Sequence[Variable]) -> Apply:
-        from .elemwise import native_form
-
         inner = native_form(self, variables)
         return Apply(self, variables, [v.type.make_variable() for v in inner.outputs])
 
@@ -369,8 +367,6 @@ class ScalarOp(Op):
 
     def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         import torch
-
-        from ..graph.fx import of_symbols
 
         symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
         function = of_symbols(self.name) if any(isinstance(v, symbols) for v in inputs) else None
@@ -549,6 +545,42 @@ _of_native = {op.entry.native.partition(".")[0]: op for op in _ops.values() if o
 def by_native(base: str) -> ScalarOp:
     """The scalar op of a native function's name, without its overload."""
     return _of_native[base]
+
+
+def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
+    """The node of the native function that a scalar op stands for."""
+    inputs = [
+        v.data if isinstance(v, Constant) and isinstance(v.type, Number) else v for v in inputs
+    ]
+    name = scalar.entry.inplace if inplace else scalar.entry.native
+    if not name:
+        kind = "in place" if inplace else "on tensors"
+        raise BridgeTypeError(f"{scalar} has no form {kind}")
+    function = native(name)
+    template, variables = function.split(function.bind(inputs, {}))
+    return native_op(function, template, [v.type for v in variables]).make_node(*variables)
+
+
+# torch's functions of its symbols of sizes, as scalar ops.
+TORCH_SCALARS = {
+    "sym_max": "maximum",
+    "sym_min": "minimum",
+    "sym_float": "sym_float",
+    "sym_int": "sym_int",
+    "sym_not": "logical_not",
+    "sym_ite": "where",
+    "sym_sqrt": "sqrt",
+    "_sym_sqrt": "sqrt",
+}
+
+
+def of_symbols(name: str) -> Callable[..., Any] | None:
+    """torch's function that does to its symbols of sizes what a scalar op does to numbers; None
+    where Python's own does."""
+    import torch
+
+    theirs = (f for f, mine in TORCH_SCALARS.items() if mine == name)
+    return next((getattr(torch, f) for f in theirs if hasattr(torch, f)), None)
 
 
 def __getattr__(name: str) -> ScalarOp:

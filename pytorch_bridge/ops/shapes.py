@@ -17,6 +17,7 @@ from typing import Any
 from ..types import TensorType, Type, schema_type
 from ..types.containers import TensorList
 from ..types.tensor import Shape, TensorArg
+from .functions import IN
 
 Result = tuple[tuple[Type, ...], tuple[int, ...]]
 Size = int | None
@@ -171,8 +172,6 @@ class Call:
     def __init__(
         self, function: Any, template: tuple[Any, ...], inputs: Sequence[Type], device: str
     ) -> None:
-        from .native import IN
-
         self.name: str = function.name
         self.device = device
         self.tensors: list[TensorType] = []

@@ -18,10 +18,11 @@ from ..types.containers import TensorList, is_number_list
 from ..types.enums import device_parts
 from ..types.numbers import ScalarArg
 from ..types.tensor import TensorArg
-from . import sizes as proofs
+from .functions import IN, corrected
 from .op import parameter_key
 from .samples import NoKernel, Refused, Samples
 from .shapes import KEEPS_SHAPE, Result, broadcast, by_rule
+from .sizes import NotProved, prove
 
 # Functions that are elementwise and broadcast, although no tag says so.
 _POINTWISE = frozenset(
@@ -125,8 +126,6 @@ def _places(
     function: Any, template: tuple[Any, ...], inputs: Sequence[Type]
 ) -> dict[str, list[Type]]:
     """The types of the inputs that each argument has."""
-    from .native import IN
-
     given = iter(inputs)
     return {
         a.name: [next(given) for x in (v if isinstance(v, tuple) else (v,)) if x is IN]
@@ -235,7 +234,7 @@ class _Asked:
         elif self.function.name not in KEEPS_SHAPE:
             try:
                 return self._proved()
-            except proofs.NotProved:
+            except NotProved:
                 pass
             except Exception as e:
                 raise self._refusal(e) from None
@@ -262,7 +261,7 @@ class _Asked:
 
             def number(t: Type) -> Any:
                 if getattr(t, "kind", "") != "int":
-                    raise proofs.NotProved(f"no symbol for {t}")
+                    raise NotProved(f"no symbol for {t}")
                 return symbol(None)
 
             results = self.samples.call(tensor, number)
@@ -276,9 +275,9 @@ class _Asked:
         every_way = any(isinstance(t, TensorList) for t in self.function.results) or any(
             getattr(t, "dtype", None) == "bool" for t in self.inputs
         )
-        found = iter(proofs.prove(call, every_way=every_way))
+        found = iter(prove(call, every_way=every_way))
         if any(c != counts[0] for c in counts):
-            raise proofs.NotProved("the number of results depends on a size")
+            raise NotProved("the number of results depends on a size")
         kinds = iter(of[0] if len(set(of)) == 1 else None for of in zip(*dtypes, strict=True))
         types: list[Type] = []
         rest = iter(counts[0])
@@ -327,8 +326,6 @@ class _Asked:
     def _corrected(self, types: Sequence[Type]) -> tuple[Type, ...]:
         """With what is known of the function: whose shape a result has; and without what its meta
         kernel does not tell as it is."""
-        from .native import corrected
-
         found = list(types)
         for i, t in self._argument_types().items():
             if isinstance(t, TensorType) and isinstance(found[i], TensorType):

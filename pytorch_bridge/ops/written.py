@@ -15,8 +15,9 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
+from .functions import IN
 from .in_place import writing_form
-from .native import IN, NativeFunction, NativeOp, native, native_op
+from .native import NativeFunction, NativeOp, derivatives, native, native_op
 from .op import CallsTorch, Storage
 
 # Each takes a tensor, what to write and where; and the view that has it there, which takes the
@@ -139,10 +140,8 @@ class Written(CallsTorch):
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
-        from ..graph.gradient import vector_jacobian
-
         result = self.expand(inputs, lambda op, ins: op.make_node(*ins).outputs[0])
-        return vector_jacobian([result], output_grads, inputs)
+        return derivatives().through([result], output_grads, inputs)
 
     # In Python
     def perform(

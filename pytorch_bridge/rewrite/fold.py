@@ -7,12 +7,12 @@ from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import OUTPUT, FunctionGraph
-from ..graph.variables import TensorConstant
 from ..ops.basic import DeepCopyOp, Shape, Shape_i, deep_copy_op
 from ..ops.in_place import is_dense
 from ..ops.native import constant
 from ..ops.op import Op, run_perform
 from ..types import TensorType
+from ..variables import TensorConstant
 from .layout import dense
 from .sharing import Replace, Sharing, carefully
 

@@ -57,8 +57,9 @@ class _Step:
 
 def _step(node: Apply) -> _Step | None:
     """What a loop computes for a node; None for what no loop computes."""
-    from ..ops.elemwise import Elemwise, native_form
+    from ..ops.elemwise import Elemwise
     from ..ops.native import NativeOp
+    from ..ops.scalar import native_form
 
     op = node.op
     if not all(_fits(v) for v in [*node.inputs, *node.outputs]):

@@ -12,9 +12,10 @@ from __future__ import annotations
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.destroy import Memory, Version
 from ..graph.function_graph import FunctionGraph
-from ..ops.elemwise import Elemwise, native_form
+from ..ops.elemwise import Elemwise
 from ..ops.in_place import InPlace, writing_form
 from ..ops.native import NativeOp
+from ..ops.scalar import native_form
 from ..ops.written import Written
 from .sharing import Replace, carefully
 

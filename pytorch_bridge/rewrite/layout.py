@@ -11,8 +11,9 @@ from typing import Any
 
 from ..graph.basic import Constant, Variable
 from ..ops.basic import DeepCopyOp
+from ..ops.functions import corrected
 from ..ops.in_place import is_dense
-from ..ops.native import NativeOp, corrected
+from ..ops.native import NativeOp
 from ..types import TensorType
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import FunctionGraph
-from ..ops.native import IN, NativeOp
+from ..ops.functions import IN
+from ..ops.native import NativeOp
 from ..ops.op import Op
 from ..types.tensor import TensorArg
 from .sharing import Replace, Sharing, carefully

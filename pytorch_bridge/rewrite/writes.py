@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from ..graph.basic import Apply, Variable, among
 from ..graph.function_graph import OUTPUT, FunctionGraph
 from ..ops.element import Expression, form
-from ..ops.native import IN, NativeOp
+from ..ops.functions import IN
+from ..ops.native import NativeOp
 from ..ops.written import Written, assigning_form, scatters, view_of
 from .layout import dense
 from .rules import owner

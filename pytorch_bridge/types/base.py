@@ -35,9 +35,14 @@ def register_graphs(found: Graphs) -> None:
     _graphs[:] = [found]
 
 
+def load_graphs() -> None:
+    """Has the layers above that register themselves with those below be imported."""
+    import_module(__package__.partition(".")[0]).load_graphs()
+
+
 def graphs() -> Graphs:
     if not _graphs:
-        import_module(__package__.partition(".")[0]).load_graphs()
+        load_graphs()
     return _graphs[0]
 
 

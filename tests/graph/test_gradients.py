@@ -20,8 +20,8 @@ from pytorch_bridge import (
     ops,
     schema_type,
 )
+from pytorch_bridge.derivatives import native_grad
 from pytorch_bridge.graph.basic import toposort
-from pytorch_bridge.ops.gradients import native_grad
 from pytorch_bridge.ops.native import native, native_op
 from pytorch_bridge.ops.op import Op
 

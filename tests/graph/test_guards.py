@@ -15,7 +15,7 @@ from torch.export import Dim
 
 import pytorch_bridge as pb
 from pytorch_bridge import BridgeTypeError, BridgeValueError, TensorType
-from pytorch_bridge.graph.fx import UnsupportedNode
+from pytorch_bridge.fx import UnsupportedNode
 from pytorch_bridge.ops.checks import CheckSizes
 from pytorch_bridge.ops.conditions import Condition, parse
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from pytorch_bridge import BridgeError, TensorType, function, ops
+from pytorch_bridge.ops.functions import corrected, lines
 from pytorch_bridge.ops.in_place import (
     InPlace,
     makes_no_difference,
     writes_into_a_copy,
     writing_form,
 )
-from pytorch_bridge.ops.native import _lines, corrected, native
+from pytorch_bridge.ops.native import native
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64),
@@ -26,7 +27,7 @@ GENERATOR = torch.Generator()
 
 
 def functions():
-    for name in _lines():
+    for name in lines():
         try:
             found = native(name)
         except BridgeError:
@@ -122,7 +123,7 @@ COPYING = {
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in _lines() if corrected("copying", n) and "out" not in native(n).function.tags],
+    [n for n in lines() if corrected("copying", n) and "out" not in native(n).function.tags],
 )
 def test_what_writes_into_a_copy_is_the_same_in_place(name):
     function = native(name)

@@ -20,12 +20,12 @@ from pytorch_bridge.graph.basic import Apply, Constant
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
 from pytorch_bridge.graph.function_graph import FunctionGraph
-from pytorch_bridge.graph.variables import TensorConstant
 from pytorch_bridge.ops.basic import Shape_i, deep_copy_op, shape, view_op
 from pytorch_bridge.ops.in_place import InPlace, is_dense, writing_form
 from pytorch_bridge.ops.native import NativeOp, constant, native
 from pytorch_bridge.rewrite import PASSES, canonical, copies, fold, layout, rewrite
 from pytorch_bridge.rewrite.rules import Rules
+from pytorch_bridge.variables import TensorConstant
 
 N = 10_000
 MINE = [name for name in PASSES if name != "fuse"]  # which has tests of its own

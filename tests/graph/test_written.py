@@ -10,7 +10,7 @@ import written_parts
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops, schema_type
 from pytorch_bridge.errors import BridgeTypeError
-from pytorch_bridge.graph.fx import UnsupportedNode
+from pytorch_bridge.fx import UnsupportedNode
 from pytorch_bridge.ops.native import constant
 from pytorch_bridge.ops.written import Written, can_be_written
 

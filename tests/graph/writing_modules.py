@@ -13,7 +13,7 @@ import torch
 import written_parts
 
 import pytorch_bridge as pb
-from pytorch_bridge.graph.fx import UnsupportedNode
+from pytorch_bridge.fx import UnsupportedNode
 
 
 class Writes(torch.nn.Module):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
-from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from ..types import TensorType
-from .basic import Apply, Variable, toposort
+from .derivatives import decompose, native_grad
+from .errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from .graph.basic import Apply, Variable, toposort
+from .ops.native import Derivatives, register_derivatives
+from .types import SchemaType, TensorType
 
 
 def grad(
@@ -66,7 +68,7 @@ def _backward(
     blocked: list[str],
     known: Set[Variable] | None = None,
 ) -> list[Variable | None]:
-    from .. import ops
+    from . import ops
 
     order = toposort(outputs)
     depends = _depend(order, wanted) if known is None else known
@@ -172,8 +174,6 @@ def _fits(g: Variable, v: Variable) -> bool:
 def _differentiable(v: Variable) -> bool:
     if not isinstance(v.type, TensorType):
         # A type of someone else's may have gradients; its ops know.
-        from ..types import SchemaType
-
         return not isinstance(v.type, SchemaType)
     return v.type.dtype is None or v.type.dtype.startswith(("float", "complex", "bfloat"))
 
@@ -197,7 +197,7 @@ def _no_gradient(cost: Variable, v: Variable, blocked: Sequence[str]) -> str:
 def _ones_like(v: Variable) -> Variable:
     import torch
 
-    from .. import ops
+    from . import ops
 
     t = v.type
     if isinstance(t, TensorType) and t.dtype and t.shape is not None and t.device == "cpu":
@@ -206,6 +206,9 @@ def _ones_like(v: Variable) -> Variable:
 
 
 def _zeros_like(v: Variable) -> Variable | None:
-    from .. import ops
+    from . import ops
 
     return ops.zeros_like(v) if isinstance(v.type, TensorType) else None
+
+
+register_derivatives(Derivatives(native_grad, decompose, vector_jacobian))

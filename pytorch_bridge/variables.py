@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import BridgeTypeError
-from ..types.base import Graphs, Type, register_graphs
-from ..types.enums import DType
-from ..types.schema import SchemaType
-from ..types.tensor import TensorType
-from .basic import Constant, Variable
+from .errors import BridgeTypeError
+from .graph.basic import Constant, Variable
+from .types.base import Graphs, Type, register_graphs
+from .types.enums import DType
+from .types.schema import SchemaType
+from .types.tensor import TensorType
 
 _COMPARE = {
     "__eq__": "eq",
@@ -66,7 +66,7 @@ class TensorMethods:
     @property
     def shape(self) -> tuple[Any, ...]:
         """The sizes: numbers where the type knows them, else variables."""
-        from ..ops.basic import shape_i
+        from .ops.basic import shape_i
 
         known = self.type.shape
         if known is None:
@@ -83,18 +83,18 @@ class TensorMethods:
 
     @property
     def T(self) -> Any:
-        from .. import ops
+        from . import ops
 
         return ops.numpy_T(self)
 
     @property
     def mT(self) -> Any:
-        from .. import ops
+        from . import ops
 
         return ops.mT(self)
 
     def __getattr__(self, name: str) -> Any:
-        from ..ops.native import find_method
+        from .ops.native import find_method
 
         if name.startswith("__"):
             raise AttributeError(name)
@@ -104,7 +104,7 @@ class TensorMethods:
         return lambda *args, **kwargs: method(self, *collected(method, args), **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        from ..ops.indexing import get_item
+        from .ops.indexing import get_item
 
         return get_item(self, index)
 
@@ -119,7 +119,7 @@ class TensorMethods:
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """`torch.relu(x)` and `tensor + x` build a graph where a native function has that name."""
-        from ..ops.native import find_packet
+        from .ops.native import find_packet
 
         name = getattr(func, "__name__", "")
         reflected = name.startswith("__r") and name[3:-2] in _BINARY
@@ -161,7 +161,7 @@ def _make_constant(t: Type, value: Any, name: str | None) -> Constant:
 
 
 def _specify_shape(v: Variable, shape: Any) -> Variable:
-    from ..ops.basic import specify_shape
+    from .ops.basic import specify_shape
 
     return specify_shape(v, shape)
 
@@ -171,7 +171,7 @@ register_graphs(Graphs(Variable, _make_variable, _make_constant, _specify_shape)
 
 def _tensor_binary(native: str, reflected: bool) -> Any:
     def method(self: Any, other: Any) -> Any:
-        from .. import ops
+        from . import ops
 
         if isinstance(other, (str, bytes, dict, set)):
             return NotImplemented
@@ -191,7 +191,7 @@ def _tensor_binary(native: str, reflected: bool) -> Any:
 
 def _value_binary(scalar: str, reflected: bool) -> Any:
     def method(self: Any, other: Any) -> Any:
-        from ..ops import scalar as family
+        from .ops import scalar as family
 
         if isinstance(other, TensorMethods) or (other is None and scalar in ("eq", "ne")):
             return NotImplemented
@@ -203,8 +203,8 @@ def _value_binary(scalar: str, reflected: bool) -> Any:
 
 def _unary(native: str, tensor: bool) -> Any:
     def method(self: Any) -> Any:
-        from .. import ops
-        from ..ops import scalar as family
+        from . import ops
+        from .ops import scalar as family
 
         return getattr(ops if tensor else family, native)(self)
 

@@ -14,13 +14,17 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import BridgeTypeError, MissingMethodError
-from ..graph.basic import Apply, Variable
-from ..graph.fx import Importer, outputs_of, placeholders
-from ..types import TensorType, Type
-from .basic import specify_shape
-from .native import NativeOp, native
-from .quiet import quiet
+from .errors import BridgeTypeError, MissingMethodError
+from .fx import Importer, outputs_of, placeholders
+from .graph.basic import Apply, Variable
+from .ops.basic import specify_shape
+from .ops.checks import CheckSizes, SizeRule
+from .ops.native import NativeOp, constant, native
+from .ops.quiet import quiet
+from .ops.samples import Samples
+from .ops.samples import example as number
+from .types import TensorType, Type
+from .variables import TensorMethods
 
 # What only gives its input another shape: the gradient has the input's.
 _RESHAPES = frozenset(
@@ -171,8 +175,6 @@ def _summed(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
 def _batch_norm_backward(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
     """Checked first: where there is no row, or no channel, PyTorch's kernel divides by zero, which
     ends the process."""
-    from .checks import CheckSizes, SizeRule
-
     function = native("native_batch_norm_backward")
     values = function.bind(args, kwargs)
     x = values[1]
@@ -192,8 +194,6 @@ _HANDLERS = {
 
 
 def _attribute(module: Any, name: str) -> Any:
-    from .native import constant
-
     value = module
     for part in name.split("."):
         value = getattr(value, part)
@@ -202,8 +202,6 @@ def _attribute(module: Any, name: str) -> Any:
 
 def _fitted(op: NativeOp, g: Any, x: Variable, node: Apply) -> Variable:
     """A gradient with x's shape: where sizes are open, x may have been broadcast."""
-    from ..graph.variables import TensorMethods
-
     assert isinstance(x, TensorMethods)
     shape = x.type.shape  # type: ignore[attr-defined]
     tensors = [v for v in node.inputs if isinstance(v.type, TensorType)]
@@ -390,9 +388,6 @@ def _examples(
     """Tensors with untouched memory that have the types of the inputs; and the open sizes, by input
     and dimension, that can only be what they are there."""
     import torch
-
-    from .samples import Samples
-    from .samples import example as number
 
     for t in types:
         if isinstance(t, TensorType) and (t.dtype is None or t.shape is None):

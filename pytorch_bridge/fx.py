@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import BridgeTypeError
-from ..types import TensorType, Type, schema_type
-from ..types.containers import TensorList
-from ..types.numbers import ScalarArg
-from ..types.tensor import TensorArg
-from .basic import Apply, Variable
+from .errors import BridgeTypeError
+from .graph.basic import Apply, Variable
+from .ops import scalar
+from .ops.basic import shape_i
+from .ops.native import native, results_of
+from .ops.scalar import TORCH_SCALARS, NumberOf
+from .types import TensorType, Type, schema_type
+from .types.containers import TensorList
+from .types.numbers import ScalarArg
+from .types.tensor import TensorArg
 
 # Python's and torch's functions of sizes, as scalar ops.
 _SCALARS: dict[Any, str] = {
@@ -46,16 +50,6 @@ _SCALARS: dict[Any, str] = {
     max: "maximum",
     min: "minimum",
 }
-_TORCH_SCALARS = {
-    "sym_max": "maximum",
-    "sym_min": "minimum",
-    "sym_float": "sym_float",
-    "sym_int": "sym_int",
-    "sym_not": "logical_not",
-    "sym_ite": "where",
-    "sym_sqrt": "sqrt",
-    "_sym_sqrt": "sqrt",
-}
 # Nodes that only pass a value on.
 _IDENTITIES = (
     "aten::detach",
@@ -68,15 +62,6 @@ _IDENTITIES = (
 _CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
 
 Handler = Callable[["Importer", Any, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def of_symbols(name: str) -> Callable[..., Any] | None:
-    """torch's function that does to its symbols of sizes what a scalar op does to numbers; None
-    where Python's own does."""
-    import torch
-
-    theirs = (f for f, mine in _TORCH_SCALARS.items() if mine == name)
-    return next((getattr(torch, f) for f in theirs if hasattr(torch, f)), None)
 
 
 class UnsupportedNode(BridgeTypeError):
@@ -148,10 +133,6 @@ class Importer:
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any = None
     ) -> Any:
         """What a function returns for these arguments; `node` is the one that calls it."""
-        from ..ops import scalar
-        from ..ops.basic import shape_i
-        from ..ops.native import native, results_of
-
         name = getattr(target, "__name__", str(target))
         for key in (target, name):
             handler = self.handlers.get(key)
@@ -161,7 +142,7 @@ class Importer:
             return args[0][args[1]]
         schema = getattr(target, "_schema", None)
         if schema is None:
-            form = _SCALARS.get(target) or _TORCH_SCALARS.get(name)
+            form = _SCALARS.get(target) or TORCH_SCALARS.get(name)
             if form is None:
                 raise UnsupportedNode(f"{target} has no counterpart")
             if not any(isinstance(a, Variable) for a in args):
@@ -193,8 +174,6 @@ class Importer:
 
     def apply(self, function: Any, args: Any, kwargs: Any, node: Any) -> Apply:
         """The application of a native function."""
-        from ..ops.scalar import NumberOf
-
         value = node.meta.get("val") if self.typed and node is not None else None
         applied = function.apply(function.bind(args, kwargs), _types_of(function, value))
         if len(applied.outputs) == 1 and isinstance(applied.outputs[0].type, ScalarArg):
