@@ -362,7 +362,7 @@ class CompiledFunction:
         if self._tracking is None:
             from .tracked import Tracking
 
-            self._tracking = Tracking(self)
+            self._tracking = Tracking(self, function)
         return self._tracking.call(self, values)
 
     def run(self, values: Sequence[Any]) -> list[Any]:

@@ -55,8 +55,12 @@ class _Plan:
 class Tracking:
     """How a compiled function is called as a part of autograd's graph."""
 
-    def __init__(self, compiled: CompiledFunction) -> None:
-        # Not the function itself, which keeps this object.
+    def __init__(
+        self, compiled: CompiledFunction, function: Callable[..., CompiledFunction]
+    ) -> None:
+        """`function` compiles what is computed beside it."""
+        # Not the compiled function itself, which keeps this object.
+        self._function = function
         self.name = str(compiled)
         self.inputs, self.outputs = compiled.inputs, compiled.outputs
         self.place = {v: i for i, v in enumerate(self.inputs)}
@@ -212,9 +216,7 @@ class Tracking:
         outputs: Sequence[Variable],
         mutable: Iterable[Variable] = (),
     ) -> CompiledFunction:
-        from .compiled import function
-
-        return function(
+        return self._function(
             inputs,
             list(outputs),
             self.mode,

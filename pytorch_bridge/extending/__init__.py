@@ -50,6 +50,7 @@ Which of several registrations counts is said in `resolution` (calls, methods, a
 
 from __future__ import annotations
 
+from .. import types as _graph_types
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op
 from ..types import CType, TensorType, Type
@@ -103,6 +104,11 @@ from .jitted import jit  # isort: skip
 from . import core, natives  # isort: skip  # register what PyTorch and Python bring
 
 del core, natives
+
+# Code that was written for Numba looks for the types of extensions among all types.
+for _name in set(dir(types)) - set(dir(_graph_types)):
+    setattr(_graph_types, _name, getattr(types, _name))
+del _name
 
 __all__ = [
     "AbstractTemplate",

@@ -106,3 +106,9 @@ def give(t: Type, name: str, n: str) -> str:
             value = f"RetainTensor({value})"
         lines.append(f"*{leaf.name(n)} = {value};")
     return "\n".join(lines)
+
+
+types.above.parameters = parameters
+types.above.results = results
+types.above.take = take
+types.above.give = give

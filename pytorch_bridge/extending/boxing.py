@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 from ..errors import BridgeTypeError
 from ..types.base import Sub, Type
+from . import types
 from .builder import FORMAT_ERROR, CBuilder, Value
 from .context import Context, StructProxy
 from .errors import RegistrationError
@@ -433,3 +434,7 @@ class Boundary:
         after = f"{_SAVE}\n{builder.apart(given.cleanup)}\n{_RESTORE}"
         freed = "\n".join(part for part in (after, builder.frees()) if part)
         return f"#ifdef Py_PYTHON_H\n{freed}\n#endif\n{text}"
+
+
+types.above.support_code = support_code
+types.above.boundary = Boundary

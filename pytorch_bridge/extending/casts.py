@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
-from .conversions import Conversion
+from .conversions import Conversion, casts, find_cast
 from .errors import LoweringError, RegistrationError
-from .registry import Entry, Table
-from .selecting import check, listing, select
+from .registry import Entry
+from .selecting import check, listing
 
 if TYPE_CHECKING:
     from .context import Context
 
-_casts = Table("conversion", unique=True)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -40,25 +39,10 @@ def lower_cast(
     def decorate(f: _F) -> _F:
         if not callable(f):
             raise RegistrationError(f"lower_cast decorates a function, not {f!r}")
-        _casts.add("cast", (f, rank), f, f"{specs[0]} to {specs[1]}", specs)
+        casts.add("cast", (f, rank), f, f"{specs[0]} to {specs[1]}", specs)
         return f
 
     return decorate
-
-
-def find_cast(fromty: Type, toty: Type) -> Entry | None:
-    """The most specific conversion, or None. AmbiguityError where several are."""
-    entries = _casts.get("cast")
-    found = select(entries, (fromty, toty), "the conversion")
-    if found is None and isinstance(fromty, types.Literal) and fromty.literal_type is not fromty:
-        return find_cast(fromty.literal_type, toty)
-    return found
-
-
-def registered_rank(fromty: Type, toty: Type) -> Conversion | None:
-    """What a registered conversion costs where it makes a call fit."""
-    found = find_cast(fromty, toty)
-    return None if found is None else found.value[1]
 
 
 def cast(context: Context, builder: CBuilder, value: Value, fromty: Type, toty: Type) -> Value:
@@ -69,7 +53,7 @@ def cast(context: Context, builder: CBuilder, value: Value, fromty: Type, toty: 
     if entry is None:
         if toty.is_super(fromty):
             return value
-        near = [e for e in _casts.get("cast") if _reaches(e, fromty, toty)]
+        near = [e for e in casts.get("cast") if _reaches(e, fromty, toty)]
         hint = f"; there are:{listing(near)}" if near else ""
         raise LoweringError(
             f"no conversion from {fromty} to {toty} is registered with lower_cast{hint}"

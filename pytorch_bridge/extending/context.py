@@ -8,7 +8,9 @@ from typing import Any
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
+from .casts import cast
 from .errors import LoweringError, RegistrationError
+from .lowering import constant, find_builtin, find_getattr, has_constant
 from .models import DataModelManager, StructModel, default_manager
 
 
@@ -27,8 +29,6 @@ class Context:
 
     def get_constant(self, t: Type, value: Any, builder: CBuilder | None = None) -> Value:
         """A constant of type t."""
-        from .lowering import constant
-
         return constant(self, builder or _scratch, t, value)
 
     def get_constant_generic(self, builder: CBuilder, t: Type, value: Any) -> Value:
@@ -36,8 +36,6 @@ class Context:
 
     def cast(self, builder: CBuilder, value: Value, fromty: Type, toty: Type) -> Value:
         """value of type fromty as one of type toty."""
-        from .casts import cast
-
         return cast(self, builder, value, fromty, toty)
 
     def is_true(self, builder: CBuilder, t: Type, value: Value) -> Value:
@@ -46,8 +44,6 @@ class Context:
 
     def get_function(self, key: Any, sig: Any) -> Callable[[CBuilder, Sequence[Value]], Value]:
         """What is registered with lower_builtin for a call: give it a builder and the values."""
-        from .lowering import find_builtin
-
         entry = find_builtin(key, sig.args)
 
         def call(builder: CBuilder, args: Sequence[Value]) -> Value:
@@ -57,8 +53,6 @@ class Context:
 
     def get_getattr(self, t: Type, attr: str) -> Callable[[CBuilder, Value], Value]:
         """What is registered with lower_getattr for an attribute."""
-        from .lowering import find_getattr
-
         call, _ = find_getattr(t, attr)
         return lambda builder, value: call(self, builder, t, value)
 
@@ -126,3 +120,15 @@ class StructProxy:
 
 
 _scratch = CBuilder("constant")  # constants need no statements
+
+
+def constant_text(t: Type, value: Any) -> str | None:
+    """C for a constant, or None where it has none and must be passed in."""
+    if not has_constant(t):
+        return None
+    builder = CBuilder("constant")
+    text = constant(Context(), builder, t, value).text
+    return text if not builder.statements() else None
+
+
+types.above.constant_text = constant_text

@@ -16,6 +16,8 @@ from enum import IntEnum
 
 from ..types.base import Type
 from . import types
+from .registry import Entry, Table
+from .selecting import select
 
 
 class Conversion(IntEnum):
@@ -76,9 +78,25 @@ def can_convert(a: Type, b: Type) -> Conversion | None:
     ):
         if found is not None:
             return found
-    from .casts import registered_rank
-
     return registered_rank(a, b)
+
+
+casts = Table("conversion", unique=True)  # of lower_cast
+
+
+def find_cast(fromty: Type, toty: Type) -> Entry | None:
+    """The most specific conversion, or None. AmbiguityError where several are."""
+    entries = casts.get("cast")
+    found = select(entries, (fromty, toty), "the conversion")
+    if found is None and isinstance(fromty, types.Literal) and fromty.literal_type is not fromty:
+        return find_cast(fromty.literal_type, toty)
+    return found
+
+
+def registered_rank(fromty: Type, toty: Type) -> Conversion | None:
+    """What a registered conversion costs where it makes a call fit."""
+    found = find_cast(fromty, toty)
+    return None if found is None else found.value[1]
 
 
 Rank = tuple[int, int, int]  # how many unsafe, safe and promoting conversions

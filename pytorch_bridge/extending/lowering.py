@@ -170,12 +170,6 @@ def constant(context: Context, builder: CBuilder, t: Type, value: Any) -> Value:
     return made
 
 
-def constant_text(t: Type, value: Any) -> str | None:
-    """C for a constant, or None where it has none and must be passed in."""
-    from .context import Context
-
-    if select(_constants.get("constant"), (types.unliteral(t),), "constants") is None:
-        return None
-    builder = CBuilder("constant")
-    text = constant(Context(), builder, t, value).text
-    return text if not builder.statements() else None
+def has_constant(t: Type) -> bool:
+    """Whether constants of type t have C."""
+    return select(_constants.get("constant"), (types.unliteral(t),), "constants") is not None

@@ -308,3 +308,6 @@ def registered_model(fe_class: type[Type]) -> type[Any] | None:
         if found:
             return found[0].value
     return None
+
+
+types.above.data_model = default_manager.lookup

@@ -38,9 +38,35 @@ from .overloads import (
 from .registry import Entry
 from .selecting import Any as AnyType
 from .signatures import Signature
-from .templates import AttributeTemplate, Template, TypingContext
+from .templates import AttributeTemplate, Template
 
 _NONE: Rank = (0, 0, 0)
+
+
+class TypingContext:
+    """The `context` of templates: types values and calls."""
+
+    def resolve_value_type(self, value: Any) -> Type:
+        from .typeof import typeof_constant
+
+        return typeof_constant(value)
+
+    def resolve_function_type(
+        self, func: Any, args: Sequence[Type], kws: Mapping[str, Type]
+    ) -> Signature | None:
+        """The signature of a call of func, or None where a candidate has none (an overload)."""
+        return resolve_call(func, args, kws).signature
+
+    def resolve_getattr(self, ty: Type, attr: str) -> Type | None:
+        found = resolve_attribute(ty, attr)
+        return found.type if found is not None else None
+
+    def can_convert(self, a: Type, b: Type) -> Any:
+        from .conversions import can_convert
+
+        return can_convert(a, b)
+
+
 _context = TypingContext()
 
 

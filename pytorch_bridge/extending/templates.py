@@ -23,7 +23,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..types.base import Type
 from . import types
@@ -33,40 +33,15 @@ from .registry import Table
 from .selecting import check, show
 from .signatures import Signature, signature
 
+if TYPE_CHECKING:
+    from .resolution import TypingContext
+
 _T = TypeVar("_T", bound=type)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 calls = Table("template", unique=False)  # by the function
 attributes = Table("attribute", unique=False)  # by the attribute, specs say of what type
 globals_ = Table("type of a global", unique=True)  # by id of the value
-
-
-class TypingContext:
-    """The `context` of templates: types values and calls."""
-
-    def resolve_value_type(self, value: Any) -> Type:
-        from .typeof import typeof_constant
-
-        return typeof_constant(value)
-
-    def resolve_function_type(
-        self, func: Any, args: Sequence[Type], kws: Mapping[str, Type]
-    ) -> Signature | None:
-        """The signature of a call of func, or None where a candidate has none (an overload)."""
-        from .resolution import resolve_call
-
-        return resolve_call(func, args, kws).signature
-
-    def resolve_getattr(self, ty: Type, attr: str) -> Type | None:
-        from .resolution import resolve_attribute
-
-        found = resolve_attribute(ty, attr)
-        return found.type if found is not None else None
-
-    def can_convert(self, a: Type, b: Type) -> Any:
-        from .conversions import can_convert
-
-        return can_convert(a, b)
 
 
 class Template:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..types.base import Type
-from . import registry
+from . import registry, types
 from .errors import RegistrationError, TypingError, UnknownTypeError
 from .registry import Entry, Table
 
@@ -166,8 +166,6 @@ def _checked(entry: Entry, value: Any, found: Any) -> Type:
 def typeof_constant(value: Any) -> Type:
     """The type of a value that is known while tracing: a Literal one for numbers and strings,
     Known for what has no type at all."""
-    from . import types
-
     if isinstance(value, bool):
         return types.BooleanLiteral(value)
     if isinstance(value, int):
@@ -184,3 +182,6 @@ def typeof_constant(value: Any) -> Type:
         return typeof(value, "constant")
     except TypingError:
         return types.Known(value)
+
+
+types.above.typeof = typeof

@@ -29,6 +29,7 @@ from ..types.tensor import TensorType
 from .errors import RegistrationError
 
 if TYPE_CHECKING:
+    from .boxing import Boundary
     from .conversions import Conversion
     from .models import DataModel
 
@@ -36,6 +37,23 @@ if TYPE_CHECKING:
 def _abi() -> CType:
     """A type that knows where cgotorch is."""
     return schema_type("Tensor")
+
+
+class Above:
+    """What types ask of the modules above this one, which put it here."""
+
+    typeof: abc.Callable[[Any], BaseType]
+    data_model: abc.Callable[[BaseType], DataModel]
+    support_code: abc.Callable[[], Sequence[str]]
+    boundary: abc.Callable[[Type, str, Sub], Boundary]
+    parameters: abc.Callable[[Type, str], list[str]]
+    results: abc.Callable[[Type, str], list[str]]
+    take: abc.Callable[[Type, str, str, Sub, bool], str]
+    give: abc.Callable[[Type, str, str], str]
+    constant_text: abc.Callable[[Type, Any], str | None]
+
+
+above = Above()
 
 
 class Type(CType):
@@ -70,9 +88,7 @@ class Type(CType):
         return None
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
-        from .typeof import typeof
-
-        found = typeof(value)
+        found = above.typeof(value)
         if found != self and not self.is_super(found):
             raise BridgeTypeError(f"expected a value of type {self}, got {value!r} of type {found}")
         return value
@@ -81,9 +97,7 @@ class Type(CType):
     @property
     def data_model(self) -> DataModel:
         """How values look in C. RegistrationError where no model is registered."""
-        from .models import default_manager
-
-        return default_manager.lookup(self)
+        return above.data_model(self)
 
     def c_element_type(self) -> str:
         return self.data_model.c_type
@@ -104,58 +118,38 @@ class Type(CType):
         return _abi().c_compile_args()
 
     def c_support_code(self) -> Sequence[str]:
-        from .boxing import support_code
-
-        return [*support_code(), *self.data_model.definitions()]
+        return [*above.support_code(), *self.data_model.definitions()]
 
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
-        from .boxing import Boundary
-
-        return Boundary(self, name, sub).declare()
+        return above.boundary(self, name, sub).declare()
 
     def c_init(self, name: str, sub: Sub) -> str:
         return self.data_model.clear(name)
 
     def c_extract(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
-        from .boxing import Boundary
-
-        return Boundary(self, name, sub).extract()
+        return above.boundary(self, name, sub).extract()
 
     def c_sync(self, name: str, sub: Sub) -> str:
-        from .boxing import Boundary
-
-        return Boundary(self, name, sub).sync()
+        return above.boundary(self, name, sub).sync()
 
     def c_cleanup(self, name: str, sub: Sub) -> str:
-        from .boxing import Boundary
-
-        return Boundary(self, name, sub).cleanup()
+        return above.boundary(self, name, sub).cleanup()
 
     # Where a graph meets C, and so Go: one parameter for each number or tensor in the value
     def c_parameters(self, n: str) -> list[str]:
-        from .boundaries import parameters
-
-        return parameters(self, n)
+        return above.parameters(self, n)
 
     def c_results(self, n: str) -> list[str]:
-        from .boundaries import results
-
-        return results(self, n)
+        return above.results(self, n)
 
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
-        from .boundaries import take
-
-        return take(self, name, n, sub, check_input)
+        return above.take(self, name, n, sub, check_input)
 
     def c_give(self, name: str, n: str, sub: Sub) -> str:
-        from .boundaries import give
-
-        return give(self, name, n)
+        return above.give(self, name, n)
 
     def c_literal(self, value: Any) -> str | None:
-        from .lowering import constant_text
-
-        return constant_text(self, value)
+        return above.constant_text(self, value)
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
         return (1,)  # all that the registrations contribute is in the source, which is hashed

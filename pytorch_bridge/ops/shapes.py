@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..types import TensorType, Type, schema_type
 from ..types.containers import TensorList
@@ -234,10 +234,10 @@ class Call:
     def dtype(self, *names: str, kinds: Sequence[str] = _FLOATING) -> str:
         """The dtype that all tensors have, or those named."""
         tensors = [self.args[n] for n in names if self.args[n] is not None] or self.tensors
-        dtypes = {t.dtype for t in tensors}
-        if len(dtypes) != 1 or self.first.dtype not in kinds:
+        dtype = tensors[0].dtype
+        if any(t.dtype != dtype for t in tensors) or dtype is None or dtype not in kinds:
             raise Unsure
-        return self.first.dtype
+        return dtype
 
     def made(self, shape: Iterable[Size], dtype: str | None = None) -> TensorType:
         return TensorType(dtype or self.first.dtype, tuple(shape), device=self.device)
@@ -245,10 +245,11 @@ class Call:
 
 Rule = Callable[[Call], "list[TensorType] | Result"]
 _RULES: dict[str, Rule] = {}
+_R = TypeVar("_R", bound=Rule)
 
 
-def _rule(names: str) -> Callable[[Rule], Rule]:
-    def register(function: Rule) -> Rule:
+def _rule(names: str) -> Callable[[_R], _R]:
+    def register(function: _R) -> _R:
         _RULES.update(dict.fromkeys(names.split(), function))
         return function
 
@@ -883,7 +884,7 @@ def _gather(c: Call) -> list[TensorType]:
     if len(index) != len(c.shape) or c["index"].dtype != "int64":
         raise Unsure
     for d, (size, most) in enumerate(zip(index, c.shape, strict=True)):
-        if d != at and None not in (size, most) and size > most:
+        if d != at and size is not None and most is not None and size > most:
             raise Unsure
     return [c.made(index)]
 

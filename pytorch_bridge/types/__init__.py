@@ -1,10 +1,8 @@
 """The types of graphs, and those of PyTorch's schema language: their values, and these in C.
 
-The kinds of types that extensions speak of (`types.Array`, `types.Integer`) are found here too;
-they live in pytorch_bridge.extending.types.
+The kinds of types that extensions speak of (`types.Array`, `types.Integer`) are found here too,
+once pytorch_bridge.extending is imported, where they live.
 """
-
-from typing import Any
 
 from .base import CType, Generic, Type, generic, register_transfer, transfer
 from .parsing import schema_type
@@ -22,11 +20,3 @@ __all__ = [
     "schema_type",
     "transfer",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ..extending import types
-
-    return getattr(types, name)
