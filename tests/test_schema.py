@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pytorch_bridge import coverage, generate
-from pytorch_bridge.schema import Function, Names, load_reference, read_installed
+from pytorch_bridge.schema import Function, Names, Subjects, load_reference, read_installed
 from pytorch_bridge.schema.functions import reference_version
 from pytorch_bridge.targets import c, go
 from pytorch_bridge.targets.api import docs, resolve
@@ -85,10 +85,55 @@ def test_d1_every_public_function_is_in_go_and_every_one_in_c(functions, ops):
     assert all(op.go for op in ops.values() if not op.function.private)
 
 
+def test_a_function_is_in_the_file_of_its_subject():
+    for name, functions in {
+        "convolution": ["Conv2d", "ConvTranspose2d", "Conv2dPadding"],
+        "arithmetic": ["Add", "Add_", "AddScalar", "AddOut"],
+        "backends": ["MIOpenCTCLoss", "CuDNNBatchNormBackward"],
+        "backward": ["ConvTBCBackward", "GLUBackwardJVP"],
+    }.items():
+        source = (ROOT / f"gotorch/ops_{name}_gen.go").read_text()
+        assert [f for f in functions if f"\nfunc {f}(" not in source] == []
+
+
+def test_no_generated_file_is_too_long_to_read():
+    for path in ROOT.glob("gotorch/ops_*_gen.go"):
+        assert path.read_text().count("\n") <= 5000, f"{path.name}: split its subject"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("a: {title: t, functions: add}", "mul has no subject: add its name"),
+        ("a: {title: t, functions: add mul sub}", "sub decides for no function"),
+        ("a: {title: t, functions: add mul m*}", "m[*] decides for no function"),
+        ("{a: {title: t, functions: add mul}, b: {title: t, functions: add}}", "add belongs to a and b"),
+        (
+            "{a: {title: t, functions: add m*}, b: {title: t, functions: '*l'}}",
+            "mul belongs to a and b, by m[*] and [*]l: write its name",
+        ),
+    ],
+)  # fmt: skip
+def test_subjects_that_are_none_or_several_are_an_error(tmp_path, table, said):
+    path = tmp_path / "subjects.yaml"
+    path.write_text(table)
+    with pytest.raises(ValueError, match=said):
+        Subjects(path).of(["add", "mul"])
+
+
+def test_a_name_goes_before_a_pattern_and_a_longer_pattern_before_a_shorter_one(tmp_path):
+    path = tmp_path / "subjects.yaml"
+    path.write_text("{a: {title: t, functions: 'm* add'}, b: {title: t, functions: 'mu* mm a*'}}")
+    found = Subjects(path).of(["add", "abs", "mul", "mm", "max"])
+    assert {f: s.name for f, s in found.items()} == {
+        "add": "a", "abs": "b", "mul": "b", "mm": "b", "max": "a"
+    }  # fmt: skip
+
+
 def test_d2_methods_where_the_schema_says_so(ops):
     assert ops["mm"].method
     assert not ops["cat"].method
-    source = (ROOT / "gotorch/ops_m_gen.go").read_text()
+    source = (ROOT / "gotorch/ops_products_gen.go").read_text()
     assert "func MM(self, mat2 Tensor) Tensor {" in source
     assert "func (self Tensor) MM(mat2 Tensor) Tensor {" in source
 

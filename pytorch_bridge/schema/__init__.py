@@ -2,5 +2,15 @@
 
 from .functions import Argument, Function, Return, load_reference, read_installed
 from .names import Names
+from .subjects import Subject, Subjects
 
-__all__ = ["Argument", "Function", "Names", "Return", "load_reference", "read_installed"]
+__all__ = [
+    "Argument",
+    "Function",
+    "Names",
+    "Return",
+    "Subject",
+    "Subjects",
+    "load_reference",
+    "read_installed",
+]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ..schema import Names
+from ..schema import Names, Subject
 from ..tables import read_table
 from .api import Op, Parameter
 
@@ -15,11 +15,12 @@ _CORRECTIONS = Path(__file__).parents[1] / "ops/corrections.yaml"
 DOCS_URL = "https://docs.pytorch.org/docs/stable/generated/{}.html"
 
 
-def numbers(ops: list[Op], api_hash: str) -> str:
+def numbers(ops: list[Op], api_hash: str, subjects: list[Subject]) -> str:
     """ops_gen.go: the op numbers, their names for errors, which of them write into an argument, and
-    the hash that C compares."""
+    the hash that C compares. Its package comment, which go doc shows after doc.go's, says in which
+    file which functions are."""
     mine = [op for op in ops if op.go]
-    out = [GENERATED, "package gotorch\n"]
+    out = [GENERATED, *_where(subjects), "package gotorch\n"]
     out.append("// apiHash identifies the set of functions that this package was generated for;")
     out.append("// libcgotorch.so must have been generated for the same.")
     out.append(f'const apiHash = "{api_hash}"\n')
@@ -36,6 +37,19 @@ def numbers(ops: list[Op], api_hash: str) -> str:
     out += [f"\t0x{word:016x}," for word in words]
     out.append("}\n")
     return "\n".join(out)
+
+
+def _where(subjects: list[Subject]) -> Iterator[str]:
+    """The part of the package's documentation that lists the files."""
+    yield "// # Operators by subject"
+    yield "//"
+    yield from _paragraph(
+        "The functions of PyTorch's schema are in files by what they are about; each is there with "
+        "its forms in place and into out:"
+    )
+    yield "//"
+    for subject in subjects:
+        yield f"//   - {subject.file}: {subject.title}"
 
 
 @cache

@@ -7,6 +7,646 @@ import (
 	"unsafe"
 )
 
+// ChooseQParamsOptimized searches the range that quantises the input with the least squared error;
+// returns its maximum and minimum.
+//
+//	choose_qparams_optimized(Tensor input, int numel, int n_bins, float ratio, int bit_width) -> (Tensor, Tensor)
+func ChooseQParamsOptimized(input Tensor, numel, nBins int64, ratio float64, bitWidth int64) (Tensor, Tensor) {
+	var blk struct {
+		scope    unsafe.Pointer
+		input    unsafe.Pointer
+		numel    int64
+		nBins    int64
+		ratio    float64
+		bitWidth int64
+		r0       outTensor
+		r1       outTensor
+	}
+	blk.input = input.word(opChooseQParamsOptimized, "input")
+	blk.numel = numel
+	blk.nBins = nBins
+	blk.ratio = ratio
+	blk.bitWidth = bitWidth
+	call(opChooseQParamsOptimized, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
+}
+
+// Dequantize converts a quantised tensor, or each of a list, back to float32: (q - zero_point) ×
+// scale.
+//
+//	dequantize.self(Tensor self) -> Tensor
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.dequantize.html.
+func Dequantize(self Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		r0    outTensor
+	}
+	blk.self = self.word(opDequantize, "self")
+	call(opDequantize, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// Dequantize is the method form of the function [Dequantize].
+func (self Tensor) Dequantize() Tensor {
+	return Dequantize(self)
+}
+
+// DequantizeOut converts a quantised tensor, or each of a list, back to float32: (q - zero_point)
+// × scale, into out.
+//
+//	dequantize.self_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.dequantize.html.
+func DequantizeOut(self, out Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		out   unsafe.Pointer
+	}
+	blk.self = self.word(opDequantizeOut, "self")
+	blk.out = out.word(opDequantizeOut, "out")
+	call(opDequantizeOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// DequantizeTensors converts a quantised tensor, or each of a list, back to float32: (q -
+// zero_point) × scale.
+//
+//	dequantize.tensors(Tensor[] tensors) -> Tensor[]
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.dequantize.html.
+func DequantizeTensors(tensors []Tensor) []Tensor {
+	var blk struct {
+		scope      unsafe.Pointer
+		tensors    unsafe.Pointer
+		tensorsLen int64
+		r0         outTensors
+	}
+	blk.tensors, blk.tensorsLen = words(tensors, opDequantizeTensors, "tensors")
+	call(opDequantizeTensors, unsafe.Pointer(&blk))
+	runtime.KeepAlive(unsafe.SliceData(tensors))
+	return newTensors(&blk.r0, blk.scope)
+}
+
+// DequantizeTensorsOut converts a quantised tensor, or each of a list, back to float32: (q -
+// zero_point) × scale, into out.
+//
+//	dequantize.tensors_out(Tensor[] tensors, *, Tensor(a!)[] out) -> ()
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.dequantize.html.
+func DequantizeTensorsOut(tensors, out []Tensor) {
+	var blk struct {
+		scope      unsafe.Pointer
+		tensors    unsafe.Pointer
+		tensorsLen int64
+		out        unsafe.Pointer
+		outLen     int64
+	}
+	blk.tensors, blk.tensorsLen = words(tensors, opDequantizeTensorsOut, "tensors")
+	blk.out, blk.outLen = words(out, opDequantizeTensorsOut, "out")
+	call(opDequantizeTensorsOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(unsafe.SliceData(tensors))
+	runtime.KeepAlive(unsafe.SliceData(out))
+}
+
+// FakeQuantizePerChannelAffine quantises and dequantises with one scale and zero point per slice
+// of axis; gradients pass where nothing was clipped.
+//
+//	fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> Tensor
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.fake_quantize_per_channel_affine.html.
+func FakeQuantizePerChannelAffine(self, scale, zeroPoint Tensor, axis, quantMin, quantMax int64) Tensor {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     unsafe.Pointer
+		zeroPoint unsafe.Pointer
+		axis      int64
+		quantMin  int64
+		quantMax  int64
+		r0        outTensor
+	}
+	blk.self = self.word(opFakeQuantizePerChannelAffine, "self")
+	blk.scale = scale.word(opFakeQuantizePerChannelAffine, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerChannelAffine, "zero_point")
+	blk.axis = axis
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	call(opFakeQuantizePerChannelAffine, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(scale.T)
+	runtime.KeepAlive(zeroPoint.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FakeQuantizePerChannelAffineCacheMask is fake_quantize_per_channel_affine that also returns the
+// bool mask of elements that were not clipped.
+//
+//	fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
+func FakeQuantizePerChannelAffineCacheMask(self, scale, zeroPoint Tensor, axis, quantMin, quantMax int64) (output Tensor, mask Tensor) {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     unsafe.Pointer
+		zeroPoint unsafe.Pointer
+		axis      int64
+		quantMin  int64
+		quantMax  int64
+		r0        outTensor
+		r1        outTensor
+	}
+	blk.self = self.word(opFakeQuantizePerChannelAffineCacheMask, "self")
+	blk.scale = scale.word(opFakeQuantizePerChannelAffineCacheMask, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerChannelAffineCacheMask, "zero_point")
+	blk.axis = axis
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	call(opFakeQuantizePerChannelAffineCacheMask, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(scale.T)
+	runtime.KeepAlive(zeroPoint.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
+}
+
+// FakeQuantizePerChannelAffineCacheMaskOut is fake_quantize_per_channel_affine that also returns
+// the bool mask of elements that were not clipped, into out.
+//
+//	fake_quantize_per_channel_affine_cachemask.out(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
+//
+// It returns out0 and out1.
+func FakeQuantizePerChannelAffineCacheMaskOut(self, scale, zeroPoint Tensor, axis, quantMin, quantMax int64, out0, out1 Tensor) (Tensor, Tensor) {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     unsafe.Pointer
+		zeroPoint unsafe.Pointer
+		axis      int64
+		quantMin  int64
+		quantMax  int64
+		out0      unsafe.Pointer
+		out1      unsafe.Pointer
+	}
+	blk.self = self.word(opFakeQuantizePerChannelAffineCacheMaskOut, "self")
+	blk.scale = scale.word(opFakeQuantizePerChannelAffineCacheMaskOut, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerChannelAffineCacheMaskOut, "zero_point")
+	blk.axis = axis
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	blk.out0 = out0.word(opFakeQuantizePerChannelAffineCacheMaskOut, "out0")
+	blk.out1 = out1.word(opFakeQuantizePerChannelAffineCacheMaskOut, "out1")
+	call(opFakeQuantizePerChannelAffineCacheMaskOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(scale.T)
+	runtime.KeepAlive(zeroPoint.T)
+	runtime.KeepAlive(out0.T)
+	runtime.KeepAlive(out1.T)
+	return out0, out1
+}
+
+// FakeQuantizePerTensorAffine rounds to the grid of one scale and zero point and returns floats
+// again; gradients pass where nothing was clipped.
+//
+//	fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max) -> Tensor
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.fake_quantize_per_tensor_affine.html.
+func FakeQuantizePerTensorAffine(self Tensor, scale float64, zeroPoint, quantMin, quantMax int64) Tensor {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     float64
+		zeroPoint int64
+		quantMin  int64
+		quantMax  int64
+		r0        outTensor
+	}
+	blk.self = self.word(opFakeQuantizePerTensorAffine, "self")
+	blk.scale = scale
+	blk.zeroPoint = zeroPoint
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	call(opFakeQuantizePerTensorAffine, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FakeQuantizePerTensorAffineCacheMask is fake_quantize_per_tensor_affine that also returns the
+// bool mask of elements that were not clipped.
+//
+//	fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
+func FakeQuantizePerTensorAffineCacheMask(self Tensor, scale float64, zeroPoint, quantMin, quantMax int64) (output Tensor, mask Tensor) {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     float64
+		zeroPoint int64
+		quantMin  int64
+		quantMax  int64
+		r0        outTensor
+		r1        outTensor
+	}
+	blk.self = self.word(opFakeQuantizePerTensorAffineCacheMask, "self")
+	blk.scale = scale
+	blk.zeroPoint = zeroPoint
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	call(opFakeQuantizePerTensorAffineCacheMask, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
+}
+
+// FakeQuantizePerTensorAffineCacheMaskOut is fake_quantize_per_tensor_affine that also returns the
+// bool mask of elements that were not clipped, into out.
+//
+//	fake_quantize_per_tensor_affine_cachemask.out(Tensor self, float scale, int zero_point, int quant_min, int quant_max, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
+//
+// It returns out0 and out1.
+func FakeQuantizePerTensorAffineCacheMaskOut(self Tensor, scale float64, zeroPoint, quantMin, quantMax int64, out0, out1 Tensor) (Tensor, Tensor) {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     float64
+		zeroPoint int64
+		quantMin  int64
+		quantMax  int64
+		out0      unsafe.Pointer
+		out1      unsafe.Pointer
+	}
+	blk.self = self.word(opFakeQuantizePerTensorAffineCacheMaskOut, "self")
+	blk.scale = scale
+	blk.zeroPoint = zeroPoint
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	blk.out0 = out0.word(opFakeQuantizePerTensorAffineCacheMaskOut, "out0")
+	blk.out1 = out1.word(opFakeQuantizePerTensorAffineCacheMaskOut, "out1")
+	call(opFakeQuantizePerTensorAffineCacheMaskOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out0.T)
+	runtime.KeepAlive(out1.T)
+	return out0, out1
+}
+
+// FakeQuantizePerTensorAffineTensorQParams rounds to the grid of one scale and zero point and
+// returns floats again; gradients pass where nothing was clipped.
+//
+//	fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.fake_quantize_per_tensor_affine.html.
+func FakeQuantizePerTensorAffineTensorQParams(self, scale, zeroPoint Tensor, quantMin, quantMax int64) Tensor {
+	var blk struct {
+		scope     unsafe.Pointer
+		self      unsafe.Pointer
+		scale     unsafe.Pointer
+		zeroPoint unsafe.Pointer
+		quantMin  int64
+		quantMax  int64
+		r0        outTensor
+	}
+	blk.self = self.word(opFakeQuantizePerTensorAffineTensorQParams, "self")
+	blk.scale = scale.word(opFakeQuantizePerTensorAffineTensorQParams, "scale")
+	blk.zeroPoint = zeroPoint.word(opFakeQuantizePerTensorAffineTensorQParams, "zero_point")
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	call(opFakeQuantizePerTensorAffineTensorQParams, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(scale.T)
+	runtime.KeepAlive(zeroPoint.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearFP16Weight applies a linear layer whose weight FBGEMM has packed as float16, with
+// bias; input and result are float32.
+//
+//	fbgemm_linear_fp16_weight(Tensor input, Tensor packed_weight, Tensor bias) -> Tensor
+func FBGEMMLinearFP16Weight(input, packedWeight, bias Tensor) Tensor {
+	var blk struct {
+		scope        unsafe.Pointer
+		input        unsafe.Pointer
+		packedWeight unsafe.Pointer
+		bias         unsafe.Pointer
+		r0           outTensor
+	}
+	blk.input = input.word(opFBGEMMLinearFP16Weight, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16Weight, "packed_weight")
+	blk.bias = bias.word(opFBGEMMLinearFP16Weight, "bias")
+	call(opFBGEMMLinearFP16Weight, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(packedWeight.T)
+	runtime.KeepAlive(bias.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearFP16WeightFP32Activation applies a linear layer with FBGEMM's packed float16 weight
+// to float32 activations; bias is optional.
+//
+//	fbgemm_linear_fp16_weight_fp32_activation(Tensor input, Tensor packed_weight, Tensor? bias) -> Tensor
+func FBGEMMLinearFP16WeightFP32Activation(input, packedWeight, bias Tensor) Tensor {
+	var blk struct {
+		scope        unsafe.Pointer
+		input        unsafe.Pointer
+		packedWeight unsafe.Pointer
+		bias         unsafe.Pointer
+		r0           outTensor
+	}
+	blk.input = input.word(opFBGEMMLinearFP16WeightFP32Activation, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16WeightFP32Activation, "packed_weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	call(opFBGEMMLinearFP16WeightFP32Activation, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(packedWeight.T)
+	runtime.KeepAlive(bias.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearFP16WeightFP32ActivationOut applies a linear layer with FBGEMM's packed float16
+// weight to float32 activations; bias is optional, into out.
+//
+//	fbgemm_linear_fp16_weight_fp32_activation.out(Tensor input, Tensor packed_weight, Tensor? bias, Tensor(a!) output) -> Tensor
+func FBGEMMLinearFP16WeightFP32ActivationOut(input, packedWeight, bias, output Tensor) Tensor {
+	var blk struct {
+		scope        unsafe.Pointer
+		input        unsafe.Pointer
+		packedWeight unsafe.Pointer
+		bias         unsafe.Pointer
+		output       unsafe.Pointer
+		r0           outTensor
+	}
+	blk.input = input.word(opFBGEMMLinearFP16WeightFP32ActivationOut, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16WeightFP32ActivationOut, "packed_weight")
+	blk.bias = unsafe.Pointer(bias.T)
+	blk.output = output.word(opFBGEMMLinearFP16WeightFP32ActivationOut, "output")
+	call(opFBGEMMLinearFP16WeightFP32ActivationOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(packedWeight.T)
+	runtime.KeepAlive(bias.T)
+	runtime.KeepAlive(output.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearFP16WeightOut applies a linear layer whose weight FBGEMM has packed as float16, with
+// bias; input and result are float32, into out.
+//
+//	fbgemm_linear_fp16_weight.out(Tensor input, Tensor packed_weight, Tensor bias, Tensor(a!) output) -> Tensor
+func FBGEMMLinearFP16WeightOut(input, packedWeight, bias, output Tensor) Tensor {
+	var blk struct {
+		scope        unsafe.Pointer
+		input        unsafe.Pointer
+		packedWeight unsafe.Pointer
+		bias         unsafe.Pointer
+		output       unsafe.Pointer
+		r0           outTensor
+	}
+	blk.input = input.word(opFBGEMMLinearFP16WeightOut, "input")
+	blk.packedWeight = packedWeight.word(opFBGEMMLinearFP16WeightOut, "packed_weight")
+	blk.bias = bias.word(opFBGEMMLinearFP16WeightOut, "bias")
+	blk.output = output.word(opFBGEMMLinearFP16WeightOut, "output")
+	call(opFBGEMMLinearFP16WeightOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(packedWeight.T)
+	runtime.KeepAlive(bias.T)
+	runtime.KeepAlive(output.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearInt8Weight applies a linear layer with FBGEMM's packed int8 weight, quantising the
+// float32 input on the fly.
+//
+//	fbgemm_linear_int8_weight(Tensor input, Tensor weight, Tensor packed, Tensor col_offsets, Scalar weight_scale, Scalar weight_zero_point, Tensor bias) -> Tensor
+func FBGEMMLinearInt8Weight(input, weight, packed, colOffsets Tensor, weightScale, weightZeroPoint Scalar, bias Tensor) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		weight          unsafe.Pointer
+		packed          unsafe.Pointer
+		colOffsets      unsafe.Pointer
+		weightScale     cScalar
+		weightZeroPoint cScalar
+		bias            unsafe.Pointer
+		r0              outTensor
+	}
+	blk.input = input.word(opFBGEMMLinearInt8Weight, "input")
+	blk.weight = weight.word(opFBGEMMLinearInt8Weight, "weight")
+	blk.packed = packed.word(opFBGEMMLinearInt8Weight, "packed")
+	blk.colOffsets = colOffsets.word(opFBGEMMLinearInt8Weight, "col_offsets")
+	blk.weightScale = makeScalar(weightScale, opFBGEMMLinearInt8Weight, "weight_scale")
+	blk.weightZeroPoint = makeScalar(weightZeroPoint, opFBGEMMLinearInt8Weight, "weight_zero_point")
+	blk.bias = bias.word(opFBGEMMLinearInt8Weight, "bias")
+	call(opFBGEMMLinearInt8Weight, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(weight.T)
+	runtime.KeepAlive(packed.T)
+	runtime.KeepAlive(colOffsets.T)
+	runtime.KeepAlive(bias.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearInt8WeightFP32Activation applies a linear layer with FBGEMM's packed int8 weight to
+// a float32 input that is quantised on the fly.
+//
+//	fbgemm_linear_int8_weight_fp32_activation(Tensor input, Tensor weight, Tensor packed, Tensor col_offsets, Scalar weight_scale, Scalar weight_zero_point, Tensor bias) -> Tensor
+func FBGEMMLinearInt8WeightFP32Activation(input, weight, packed, colOffsets Tensor, weightScale, weightZeroPoint Scalar, bias Tensor) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		weight          unsafe.Pointer
+		packed          unsafe.Pointer
+		colOffsets      unsafe.Pointer
+		weightScale     cScalar
+		weightZeroPoint cScalar
+		bias            unsafe.Pointer
+		r0              outTensor
+	}
+	blk.input = input.word(opFBGEMMLinearInt8WeightFP32Activation, "input")
+	blk.weight = weight.word(opFBGEMMLinearInt8WeightFP32Activation, "weight")
+	blk.packed = packed.word(opFBGEMMLinearInt8WeightFP32Activation, "packed")
+	blk.colOffsets = colOffsets.word(opFBGEMMLinearInt8WeightFP32Activation, "col_offsets")
+	blk.weightScale = makeScalar(weightScale, opFBGEMMLinearInt8WeightFP32Activation, "weight_scale")
+	blk.weightZeroPoint = makeScalar(weightZeroPoint, opFBGEMMLinearInt8WeightFP32Activation, "weight_zero_point")
+	blk.bias = bias.word(opFBGEMMLinearInt8WeightFP32Activation, "bias")
+	call(opFBGEMMLinearInt8WeightFP32Activation, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(weight.T)
+	runtime.KeepAlive(packed.T)
+	runtime.KeepAlive(colOffsets.T)
+	runtime.KeepAlive(bias.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMLinearQuantizeWeight quantises a float32 weight to int8 for FBGEMM; returns it, its column
+// offsets, its scale and its zero point.
+//
+//	fbgemm_linear_quantize_weight(Tensor input) -> (Tensor, Tensor, float, int)
+func FBGEMMLinearQuantizeWeight(input Tensor) (Tensor, Tensor, float64, int64) {
+	var blk struct {
+		scope unsafe.Pointer
+		input unsafe.Pointer
+		r0    outTensor
+		r1    outTensor
+		r2    float64
+		r3    int64
+	}
+	blk.input = input.word(opFBGEMMLinearQuantizeWeight, "input")
+	call(opFBGEMMLinearQuantizeWeight, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), blk.r2, blk.r3
+}
+
+// FBGEMMPackGEMMMatrixFP16 packs a float32 weight matrix as float16 in the order FBGEMM multiplies
+// it.
+//
+//	fbgemm_pack_gemm_matrix_fp16(Tensor input) -> Tensor
+func FBGEMMPackGEMMMatrixFP16(input Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		input unsafe.Pointer
+		r0    outTensor
+	}
+	blk.input = input.word(opFBGEMMPackGEMMMatrixFP16, "input")
+	call(opFBGEMMPackGEMMMatrixFP16, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMPackQuantizedMatrix packs an int8 weight matrix in the order FBGEMM multiplies it.
+//
+//	fbgemm_pack_quantized_matrix(Tensor input) -> Tensor
+func FBGEMMPackQuantizedMatrix(input Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		input unsafe.Pointer
+		r0    outTensor
+	}
+	blk.input = input.word(opFBGEMMPackQuantizedMatrix, "input")
+	call(opFBGEMMPackQuantizedMatrix, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FBGEMMPackQuantizedMatrixKN packs an int8 weight matrix in the order FBGEMM multiplies it.
+//
+//	fbgemm_pack_quantized_matrix.KN(Tensor input, int K, int N) -> Tensor
+func FBGEMMPackQuantizedMatrixKN(input Tensor, k_, n_ int64) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		input unsafe.Pointer
+		k_    int64
+		n_    int64
+		r0    outTensor
+	}
+	blk.input = input.word(opFBGEMMPackQuantizedMatrixKN, "input")
+	blk.k_ = k_
+	blk.n_ = n_
+	call(opFBGEMMPackQuantizedMatrixKN, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// FusedMovingAvgObsFakeQuantOptions are the arguments of [FusedMovingAvgObsFakeQuant] that have defaults.
+type FusedMovingAvgObsFakeQuantOptions struct {
+	PerRowFakeQuant bool
+	SymmetricQuant  bool
+}
+
+// FusedMovingAvgObsFakeQuant updates a moving average of the range, derives scale and zero point
+// from it and fake-quantises, each if switched on.
+//
+//	fused_moving_avg_obs_fake_quant(Tensor self, Tensor observer_on, Tensor fake_quant_on, Tensor(a!) running_min, Tensor(b!) running_max, Tensor(c!) scale, Tensor(d!) zero_point, float averaging_const, int quant_min, int quant_max, int ch_axis, bool per_row_fake_quant=False, bool symmetric_quant=False) -> Tensor
+func FusedMovingAvgObsFakeQuant(self, observerOn, fakeQuantOn, runningMin, runningMax, scale, zeroPoint Tensor, averagingConst float64, quantMin, quantMax, chAxis int64, opts ...FusedMovingAvgObsFakeQuantOptions) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		self            unsafe.Pointer
+		observerOn      unsafe.Pointer
+		fakeQuantOn     unsafe.Pointer
+		runningMin      unsafe.Pointer
+		runningMax      unsafe.Pointer
+		scale           unsafe.Pointer
+		zeroPoint       unsafe.Pointer
+		averagingConst  float64
+		quantMin        int64
+		quantMax        int64
+		chAxis          int64
+		perRowFakeQuant int64
+		symmetricQuant  int64
+		r0              outTensor
+	}
+	var opt FusedMovingAvgObsFakeQuantOptions
+	if given(len(opts), opFusedMovingAvgObsFakeQuant) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opFusedMovingAvgObsFakeQuant, "self")
+	blk.observerOn = observerOn.word(opFusedMovingAvgObsFakeQuant, "observer_on")
+	blk.fakeQuantOn = fakeQuantOn.word(opFusedMovingAvgObsFakeQuant, "fake_quant_on")
+	blk.runningMin = runningMin.word(opFusedMovingAvgObsFakeQuant, "running_min")
+	blk.runningMax = runningMax.word(opFusedMovingAvgObsFakeQuant, "running_max")
+	blk.scale = scale.word(opFusedMovingAvgObsFakeQuant, "scale")
+	blk.zeroPoint = zeroPoint.word(opFusedMovingAvgObsFakeQuant, "zero_point")
+	blk.averagingConst = averagingConst
+	blk.quantMin = quantMin
+	blk.quantMax = quantMax
+	blk.chAxis = chAxis
+	blk.perRowFakeQuant = boolInt(opt.PerRowFakeQuant)
+	blk.symmetricQuant = boolInt(opt.SymmetricQuant)
+	call(opFusedMovingAvgObsFakeQuant, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(observerOn.T)
+	runtime.KeepAlive(fakeQuantOn.T)
+	runtime.KeepAlive(runningMin.T)
+	runtime.KeepAlive(runningMax.T)
+	runtime.KeepAlive(scale.T)
+	runtime.KeepAlive(zeroPoint.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// IntRepr returns the stored integers of a quantised tensor, as uint8, int8 or int32.
+//
+//	int_repr(Tensor self) -> Tensor
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.int_repr.html.
+func IntRepr(self Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		r0    outTensor
+	}
+	blk.self = self.word(opIntRepr, "self")
+	call(opIntRepr, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// IntRepr is the method form of the function [IntRepr].
+func (self Tensor) IntRepr() Tensor {
+	return IntRepr(self)
+}
+
+// IntReprOut returns the stored integers of a quantised tensor, as uint8, int8 or int32, into out.
+//
+//	int_repr.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.int_repr.html.
+func IntReprOut(self, out Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		out   unsafe.Pointer
+	}
+	blk.self = self.word(opIntReprOut, "self")
+	blk.out = out.word(opIntReprOut, "out")
+	call(opIntReprOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
 // QPerChannelAxis returns the dimension along which a per-channel quantised tensor has its scales.
 //
 //	q_per_channel_axis(Tensor self) -> int
@@ -162,172 +802,6 @@ func QSchemeOf(self Tensor) int64 {
 // QSchemeOf is the method form of the function [QSchemeOf].
 func (self Tensor) QSchemeOf() int64 {
 	return QSchemeOf(self)
-}
-
-// QuantileOptions are the arguments of [Quantile] that have defaults.
-type QuantileOptions struct {
-	Dim           *int64 // default: none
-	KeepDim       bool
-	Interpolation string // default: "linear"
-}
-
-// Quantile returns the values below which fractions q of the elements lie, of all or along dim,
-// interpolating between elements.
-//
-//	quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.quantile.html.
-func Quantile(self, q Tensor, opts ...QuantileOptions) Tensor {
-	var blk struct {
-		scope         unsafe.Pointer
-		self          unsafe.Pointer
-		q             unsafe.Pointer
-		dim           unsafe.Pointer
-		keepdim       int64
-		interpolation unsafe.Pointer
-		r0            outTensor
-	}
-	var opt QuantileOptions
-	if given(len(opts), opQuantile) {
-		opt = opts[0]
-	}
-	blk.self = self.word(opQuantile, "self")
-	blk.q = q.word(opQuantile, "q")
-	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.keepdim = boolInt(opt.KeepDim)
-	if opt.Interpolation == "" {
-		opt.Interpolation = "linear"
-	}
-	blk.interpolation = cString(opt.Interpolation, opQuantile, "interpolation")
-	call(opQuantile, unsafe.Pointer(&blk))
-	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(q.T)
-	return newTensor(&blk.r0, blk.scope)
-}
-
-// Quantile is the method form of the function [Quantile].
-func (self Tensor) Quantile(q Tensor, opts ...QuantileOptions) Tensor {
-	return Quantile(self, q, opts...)
-}
-
-// QuantileOut returns the values below which fractions q of the elements lie, of all or along dim,
-// interpolating between elements, into out.
-//
-//	quantile.out(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
-//
-// It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.quantile.html.
-func QuantileOut(self, q, out Tensor, opts ...QuantileOptions) Tensor {
-	var blk struct {
-		scope         unsafe.Pointer
-		self          unsafe.Pointer
-		q             unsafe.Pointer
-		dim           unsafe.Pointer
-		keepdim       int64
-		interpolation unsafe.Pointer
-		out           unsafe.Pointer
-	}
-	var opt QuantileOptions
-	if given(len(opts), opQuantileOut) {
-		opt = opts[0]
-	}
-	blk.self = self.word(opQuantileOut, "self")
-	blk.q = q.word(opQuantileOut, "q")
-	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.keepdim = boolInt(opt.KeepDim)
-	if opt.Interpolation == "" {
-		opt.Interpolation = "linear"
-	}
-	blk.interpolation = cString(opt.Interpolation, opQuantileOut, "interpolation")
-	blk.out = out.word(opQuantileOut, "out")
-	call(opQuantileOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(q.T)
-	runtime.KeepAlive(out.T)
-	return out
-}
-
-// QuantileScalarOptions are the arguments of [QuantileScalar] that have defaults.
-type QuantileScalarOptions struct {
-	Dim           *int64 // default: none
-	KeepDim       bool
-	Interpolation string // default: "linear"
-}
-
-// QuantileScalar returns the values below which fractions q of the elements lie, of all or along
-// dim, interpolating between elements.
-//
-//	quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.quantile.html.
-func QuantileScalar(self Tensor, q float64, opts ...QuantileScalarOptions) Tensor {
-	var blk struct {
-		scope         unsafe.Pointer
-		self          unsafe.Pointer
-		q             float64
-		dim           unsafe.Pointer
-		keepdim       int64
-		interpolation unsafe.Pointer
-		r0            outTensor
-	}
-	var opt QuantileScalarOptions
-	if given(len(opts), opQuantileScalar) {
-		opt = opts[0]
-	}
-	blk.self = self.word(opQuantileScalar, "self")
-	blk.q = q
-	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.keepdim = boolInt(opt.KeepDim)
-	if opt.Interpolation == "" {
-		opt.Interpolation = "linear"
-	}
-	blk.interpolation = cString(opt.Interpolation, opQuantileScalar, "interpolation")
-	call(opQuantileScalar, unsafe.Pointer(&blk))
-	runtime.KeepAlive(self.T)
-	return newTensor(&blk.r0, blk.scope)
-}
-
-// QuantileScalar is the method form of the function [QuantileScalar].
-func (self Tensor) QuantileScalar(q float64, opts ...QuantileScalarOptions) Tensor {
-	return QuantileScalar(self, q, opts...)
-}
-
-// QuantileScalarOut returns the values below which fractions q of the elements lie, of all or
-// along dim, interpolating between elements, into out.
-//
-//	quantile.scalar_out(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
-//
-// It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.quantile.html.
-func QuantileScalarOut(self Tensor, q float64, out Tensor, opts ...QuantileScalarOptions) Tensor {
-	var blk struct {
-		scope         unsafe.Pointer
-		self          unsafe.Pointer
-		q             float64
-		dim           unsafe.Pointer
-		keepdim       int64
-		interpolation unsafe.Pointer
-		out           unsafe.Pointer
-	}
-	var opt QuantileScalarOptions
-	if given(len(opts), opQuantileScalarOut) {
-		opt = opts[0]
-	}
-	blk.self = self.word(opQuantileScalarOut, "self")
-	blk.q = q
-	blk.dim = unsafe.Pointer(opt.Dim)
-	blk.keepdim = boolInt(opt.KeepDim)
-	if opt.Interpolation == "" {
-		opt.Interpolation = "linear"
-	}
-	blk.interpolation = cString(opt.Interpolation, opQuantileScalarOut, "interpolation")
-	blk.out = out.word(opQuantileScalarOut, "out")
-	call(opQuantileScalarOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(out.T)
-	return out
 }
 
 // QuantizedBatchNorm applies batch normalisation with given statistics to a quantised tensor,
