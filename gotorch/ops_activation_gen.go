@@ -12,7 +12,7 @@ type CELUOptions struct {
 	Alpha Scalar // default: 1.0
 }
 
-// CELU keeps positive elements and bends others to alpha·(exp(x/alpha) - 1), which has slope 1 at
+// CELU keeps positive elements and bends others to Alpha·(exp(x/Alpha) - 1), which has slope 1 at
 // zero.
 //
 //	celu(Tensor self, Scalar alpha=1.0) -> Tensor
@@ -39,7 +39,7 @@ func CELU(self Tensor, opts ...CELUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CELU_ keeps positive elements and bends others to alpha·(exp(x/alpha) - 1), which has slope 1 at
+// CELU_ keeps positive elements and bends others to Alpha·(exp(x/Alpha) - 1), which has slope 1 at
 // zero, in place.
 //
 //	celu_(Tensor(a!) self, Scalar alpha=1.0) -> Tensor(a!)
@@ -67,7 +67,7 @@ func CELU_(self Tensor, opts ...CELUOptions) Tensor {
 	return self
 }
 
-// CELUOut keeps positive elements and bends others to alpha·(exp(x/alpha) - 1), which has slope 1
+// CELUOut keeps positive elements and bends others to Alpha·(exp(x/Alpha) - 1), which has slope 1
 // at zero, into out.
 //
 //	celu.out(Tensor self, Scalar alpha=1.0, *, Tensor(a!) out) -> Tensor(a!)
@@ -105,7 +105,7 @@ type ELUOptions struct {
 	InputScale Scalar // default: 1
 }
 
-// ELU returns x for positive elements and alpha·(exp(x) - 1) for others; scale and input_scale
+// ELU returns x for positive elements and Alpha·(exp(x) - 1) for others; scale and InputScale
 // multiply result and exponent.
 //
 //	elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor
@@ -142,7 +142,7 @@ func ELU(self Tensor, opts ...ELUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ELU_ returns x for positive elements and alpha·(exp(x) - 1) for others; scale and input_scale
+// ELU_ returns x for positive elements and Alpha·(exp(x) - 1) for others; scale and InputScale
 // multiply result and exponent, in place.
 //
 //	elu_(Tensor(a!) self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor(a!)
@@ -180,7 +180,7 @@ func ELU_(self Tensor, opts ...ELUOptions) Tensor {
 	return self
 }
 
-// ELUOut returns x for positive elements and alpha·(exp(x) - 1) for others; scale and input_scale
+// ELUOut returns x for positive elements and Alpha·(exp(x) - 1) for others; scale and InputScale
 // multiply result and exponent, into out.
 //
 //	elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, Tensor(a!) out) -> Tensor(a!)
@@ -227,7 +227,7 @@ type GELUOptions struct {
 }
 
 // GELU multiplies each element x by the probability that a standard normal variable is below x;
-// approximate 'tanh' is cheaper.
+// Approximate 'tanh' is cheaper.
 //
 //	gelu(Tensor self, *, str approximate='none') -> Tensor
 //
@@ -254,7 +254,7 @@ func GELU(self Tensor, opts ...GELUOptions) Tensor {
 }
 
 // GELU_ multiplies each element x by the probability that a standard normal variable is below x;
-// approximate 'tanh' is cheaper, in place.
+// Approximate 'tanh' is cheaper, in place.
 //
 //	gelu_(Tensor(a!) self, *, str approximate='none') -> Tensor(a!)
 //
@@ -282,7 +282,7 @@ func GELU_(self Tensor, opts ...GELUOptions) Tensor {
 }
 
 // GELUOut multiplies each element x by the probability that a standard normal variable is below x;
-// approximate 'tanh' is cheaper, into out.
+// Approximate 'tanh' is cheaper, into out.
 //
 //	gelu.out(Tensor self, *, str approximate='none', Tensor(a!) out) -> Tensor(a!)
 //
@@ -317,7 +317,7 @@ type GLUOptions struct {
 	Dim *int64 // default: -1
 }
 
-// GLU halves self along dim into a and b and returns a·sigmoid(b).
+// GLU halves self along Dim into a and b and returns a·sigmoid(b).
 //
 //	glu(Tensor self, int dim=-1) -> Tensor
 //
@@ -340,7 +340,7 @@ func GLU(self Tensor, opts ...GLUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GLUJVP computes the directional derivative of glu along dx, given its output, for forward-mode
+// GLUJVP computes the directional derivative of [GLU] along dx, given its output, for forward-mode
 // differentiation.
 //
 //	glu_jvp(Tensor glu, Tensor x, Tensor dx, int dim) -> Tensor
@@ -364,7 +364,7 @@ func GLUJVP(glu, x, dx Tensor, dim int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GLUJVPOut computes the directional derivative of glu along dx, given its output, for
+// GLUJVPOut computes the directional derivative of [GLU] along dx, given its output, for
 // forward-mode differentiation, into out.
 //
 //	glu_jvp.out(Tensor glu, Tensor x, Tensor dx, int dim, *, Tensor(a!) out) -> Tensor(a!)
@@ -392,7 +392,7 @@ func GLUJVPOut(glu, x, dx Tensor, dim int64, out Tensor) Tensor {
 	return out
 }
 
-// GLUOut halves self along dim into a and b and returns a·sigmoid(b), into out.
+// GLUOut halves self along Dim into a and b and returns a·sigmoid(b), into out.
 //
 //	glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -424,7 +424,7 @@ type HardshrinkOptions struct {
 	Lambd Scalar // default: 0.5
 }
 
-// Hardshrink replaces elements in [-lambd, lambd] by zero and keeps the others.
+// Hardshrink replaces elements in [-Lambd, Lambd] by zero and keeps the others.
 //
 //	hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor
 //
@@ -455,7 +455,7 @@ func (self Tensor) Hardshrink(opts ...HardshrinkOptions) Tensor {
 	return Hardshrink(self, opts...)
 }
 
-// HardshrinkOut replaces elements in [-lambd, lambd] by zero and keeps the others, into out.
+// HardshrinkOut replaces elements in [-Lambd, Lambd] by zero and keeps the others, into out.
 //
 //	hardshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -609,7 +609,7 @@ type HardtanhOptions struct {
 	MaxVal Scalar // default: 1
 }
 
-// Hardtanh limits each element to [min_val, max_val], by default [-1, 1].
+// Hardtanh limits each element to [MinVal, MaxVal], by default [-1, 1].
 //
 //	hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor
 //
@@ -640,7 +640,7 @@ func Hardtanh(self Tensor, opts ...HardtanhOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Hardtanh_ limits each element to [min_val, max_val], by default [-1, 1], in place.
+// Hardtanh_ limits each element to [MinVal, MaxVal], by default [-1, 1], in place.
 //
 //	hardtanh_(Tensor(a!) self, Scalar min_val=-1, Scalar max_val=1) -> Tensor(a!)
 //
@@ -672,7 +672,7 @@ func Hardtanh_(self Tensor, opts ...HardtanhOptions) Tensor {
 	return self
 }
 
-// HardtanhOut limits each element to [min_val, max_val], by default [-1, 1], into out.
+// HardtanhOut limits each element to [MinVal, MaxVal], by default [-1, 1], into out.
 //
 //	hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -712,7 +712,7 @@ type LeakyReLUOptions struct {
 	NegativeSlope Scalar // default: 0.01
 }
 
-// LeakyReLU returns x for positive elements and negative_slope × x for others.
+// LeakyReLU returns x for positive elements and NegativeSlope × x for others.
 //
 //	leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor
 //
@@ -738,7 +738,7 @@ func LeakyReLU(self Tensor, opts ...LeakyReLUOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LeakyReLU_ returns x for positive elements and negative_slope × x for others, in place.
+// LeakyReLU_ returns x for positive elements and NegativeSlope × x for others, in place.
 //
 //	leaky_relu_(Tensor(a!) self, Scalar negative_slope=0.01) -> Tensor(a!)
 //
@@ -765,7 +765,7 @@ func LeakyReLU_(self Tensor, opts ...LeakyReLUOptions) Tensor {
 	return self
 }
 
-// LeakyReLUOut returns x for positive elements and negative_slope × x for others, into out.
+// LeakyReLUOut returns x for positive elements and NegativeSlope × x for others, into out.
 //
 //	leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -810,7 +810,7 @@ func LogSigmoid(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LogSigmoidForward returns log_sigmoid of each element and the buffer that its backward function
+// LogSigmoidForward returns [LogSigmoid] of each element and the buffer that its backward function
 // can reuse.
 //
 //	log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)
@@ -827,8 +827,8 @@ func LogSigmoidForward(self Tensor) (output Tensor, buffer Tensor) {
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// LogSigmoidForwardOutput returns log_sigmoid of each element and the buffer that its backward
-// function can reuse, into out.
+// LogSigmoidForwardOutput returns [LogSigmoid] of each element and the buffer that its backward
+// function can reuse, into output and buffer.
 //
 //	log_sigmoid_forward.output(Tensor self, *, Tensor(a!) output, Tensor(b!) buffer) -> (Tensor(a!), Tensor(b!))
 //
@@ -1127,7 +1127,8 @@ type RReLUOptions struct {
 }
 
 // RReLU returns x for positive elements and a × x for others, a drawn from [lower, upper] in
-// training and their mean otherwise.
+// training and their mean otherwise. Random numbers come from Generator, by default the device's
+// own.
 //
 //	rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor
 //
@@ -1164,7 +1165,8 @@ func RReLU(self Tensor, opts ...RReLUOptions) Tensor {
 }
 
 // RReLU_ returns x for positive elements and a × x for others, a drawn from [lower, upper] in
-// training and their mean otherwise, in place.
+// training and their mean otherwise, in place. Random numbers come from Generator, by default the
+// device's own.
 //
 //	rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor(a!)
 //
@@ -1209,8 +1211,8 @@ type RReLUWithNoiseOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// RReLUWithNoise is rrelu that also writes the slope of each element to noise, for its backward
-// function.
+// RReLUWithNoise is [RReLU] that also writes the slope of each element to noise, for its backward
+// function. Random numbers come from Generator, by default the device's own.
 //
 //	rrelu_with_noise(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor
 func RReLUWithNoise(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
@@ -1247,8 +1249,8 @@ func RReLUWithNoise(self, noise Tensor, opts ...RReLUWithNoiseOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RReLUWithNoise_ is rrelu that also writes the slope of each element to noise, for its backward
-// function, in place.
+// RReLUWithNoise_ is [RReLUWithNoise] that returns the slopes as a second result instead of
+// writing to noise, in place. Random numbers come from Generator, by default the device's own.
 //
 //	rrelu_with_noise_(Tensor(a!) self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor(a!)
 //
@@ -1294,8 +1296,8 @@ type RReLUWithNoiseFunctionalOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// RReLUWithNoiseFunctional is rrelu that also writes the slope of each element to noise, for its
-// backward function.
+// RReLUWithNoiseFunctional is [RReLUWithNoise] that returns the slopes as a second result instead
+// of writing to noise. Random numbers come from Generator, by default the device's own.
 //
 //	rrelu_with_noise_functional(Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> (Tensor, Tensor noise_out)
 func RReLUWithNoiseFunctional(self, noise Tensor, opts ...RReLUWithNoiseFunctionalOptions) (Tensor, Tensor) {
@@ -1333,8 +1335,8 @@ func RReLUWithNoiseFunctional(self, noise Tensor, opts ...RReLUWithNoiseFunction
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// RReLUWithNoiseOut is rrelu that also writes the slope of each element to noise, for its backward
-// function, into out.
+// RReLUWithNoiseOut is [RReLUWithNoise] that returns the slopes as a second result instead of
+// writing to noise, into out. Random numbers come from Generator, by default the device's own.
 //
 //	rrelu_with_noise.out(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1608,8 +1610,8 @@ type SoftplusOptions struct {
 	Threshold Scalar // default: 20
 }
 
-// Softplus returns log(1 + exp(beta·x)) / beta for each element, and x itself where beta·x exceeds
-// threshold.
+// Softplus returns log(1 + exp(Beta·x)) / Beta for each element, and x itself where Beta·x exceeds
+// Threshold.
 //
 //	softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor
 //
@@ -1640,8 +1642,8 @@ func Softplus(self Tensor, opts ...SoftplusOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SoftplusOut returns log(1 + exp(beta·x)) / beta for each element, and x itself where beta·x
-// exceeds threshold, into out.
+// SoftplusOut returns log(1 + exp(Beta·x)) / Beta for each element, and x itself where Beta·x
+// exceeds Threshold, into out.
 //
 //	softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1681,7 +1683,7 @@ type SoftshrinkOptions struct {
 	Lambd Scalar // default: 0.5
 }
 
-// Softshrink moves each element towards zero by lambd, and to zero those in [-lambd, lambd].
+// Softshrink moves each element towards zero by Lambd, and to zero those in [-Lambd, Lambd].
 //
 //	softshrink(Tensor self, Scalar lambd=0.5) -> Tensor
 //
@@ -1707,7 +1709,7 @@ func Softshrink(self Tensor, opts ...SoftshrinkOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SoftshrinkOut moves each element towards zero by lambd, and to zero those in [-lambd, lambd],
+// SoftshrinkOut moves each element towards zero by Lambd, and to zero those in [-Lambd, Lambd],
 // into out.
 //
 //	softshrink.out(Tensor self, Scalar lambd=0.5, *, Tensor(a!) out) -> Tensor(a!)

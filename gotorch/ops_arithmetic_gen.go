@@ -12,7 +12,7 @@ type AddOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// Add returns self + alpha × other, with broadcasting and type promotion.
+// Add returns self + Alpha × other, with broadcasting and type promotion.
 //
 //	add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
 //
@@ -46,7 +46,7 @@ func (self Tensor) Add(other Tensor, opts ...AddOptions) Tensor {
 	return Add(self, other, opts...)
 }
 
-// Add_ returns self + alpha × other, with broadcasting and type promotion, in place.
+// Add_ returns self + Alpha × other, with broadcasting and type promotion, in place.
 //
 //	add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
 //
@@ -86,7 +86,7 @@ type AddCDivOptions struct {
 	Value Scalar // default: 1
 }
 
-// AddCDiv returns self + value × tensor1 / tensor2, element by element with broadcasting; all
+// AddCDiv returns self + Value × tensor1 / tensor2, element by element with broadcasting; all
 // integer inputs are refused.
 //
 //	addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor
@@ -124,7 +124,7 @@ func (self Tensor) AddCDiv(tensor1, tensor2 Tensor, opts ...AddCDivOptions) Tens
 	return AddCDiv(self, tensor1, tensor2, opts...)
 }
 
-// AddCDiv_ returns self + value × tensor1 / tensor2, element by element with broadcasting; all
+// AddCDiv_ returns self + Value × tensor1 / tensor2, element by element with broadcasting; all
 // integer inputs are refused, in place.
 //
 //	addcdiv_(Tensor(a!) self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor(a!)
@@ -163,7 +163,7 @@ func (self Tensor) AddCDiv_(tensor1, tensor2 Tensor, opts ...AddCDivOptions) Ten
 	return AddCDiv_(self, tensor1, tensor2, opts...)
 }
 
-// AddCDivOut returns self + value × tensor1 / tensor2, element by element with broadcasting; all
+// AddCDivOut returns self + Value × tensor1 / tensor2, element by element with broadcasting; all
 // integer inputs are refused, into out.
 //
 //	addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)
@@ -205,7 +205,7 @@ type AddCMulOptions struct {
 	Value Scalar // default: 1
 }
 
-// AddCMul returns self + value × tensor1 × tensor2, element by element with broadcasting.
+// AddCMul returns self + Value × tensor1 × tensor2, element by element with broadcasting.
 //
 //	addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor
 //
@@ -242,7 +242,7 @@ func (self Tensor) AddCMul(tensor1, tensor2 Tensor, opts ...AddCMulOptions) Tens
 	return AddCMul(self, tensor1, tensor2, opts...)
 }
 
-// AddCMul_ returns self + value × tensor1 × tensor2, element by element with broadcasting, in
+// AddCMul_ returns self + Value × tensor1 × tensor2, element by element with broadcasting, in
 // place.
 //
 //	addcmul_(Tensor(a!) self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor(a!)
@@ -281,7 +281,7 @@ func (self Tensor) AddCMul_(tensor1, tensor2 Tensor, opts ...AddCMulOptions) Ten
 	return AddCMul_(self, tensor1, tensor2, opts...)
 }
 
-// AddCMulOut returns self + value × tensor1 × tensor2, element by element with broadcasting, into
+// AddCMulOut returns self + Value × tensor1 × tensor2, element by element with broadcasting, into
 // out.
 //
 //	addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, Tensor(a!) out) -> Tensor(a!)
@@ -318,7 +318,7 @@ func AddCMulOut(self, tensor1, tensor2, out Tensor, opts ...AddCMulOptions) Tens
 	return out
 }
 
-// AddOut returns self + alpha × other, with broadcasting and type promotion, into out.
+// AddOut returns self + Alpha × other, with broadcasting and type promotion, into out.
 //
 //	add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
@@ -356,7 +356,7 @@ type AddScalarOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// AddScalar returns self + alpha × other, with broadcasting and type promotion.
+// AddScalar returns self + Alpha × other for the number other, with type promotion.
 //
 //	add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
 //
@@ -389,7 +389,7 @@ func (self Tensor) AddScalar(other Scalar, opts ...AddScalarOptions) Tensor {
 	return AddScalar(self, other, opts...)
 }
 
-// AddScalar_ returns self + alpha × other, with broadcasting and type promotion, in place.
+// AddScalar_ returns self + Alpha × other for the number other, with type promotion, in place.
 //
 //	add_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)
 //
@@ -423,7 +423,7 @@ func (self Tensor) AddScalar_(other Scalar, opts ...AddScalarOptions) Tensor {
 	return AddScalar_(self, other, opts...)
 }
 
-// AddScalarOut returns self + alpha × other, with broadcasting and type promotion, into out.
+// AddScalarOut returns self + Alpha × other for the number other, with type promotion, into out.
 //
 //	add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -455,8 +455,7 @@ func AddScalarOut(self Tensor, other Scalar, out Tensor, opts ...AddScalarOption
 	return out
 }
 
-// Div divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor'.
+// Div divides self by other, with broadcasting; integer inputs give float results.
 //
 //	div.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -481,8 +480,7 @@ func (self Tensor) Div(other Tensor) Tensor {
 	return Div(self, other)
 }
 
-// Div_ divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', in place.
+// Div_ divides self by other, with broadcasting; integer inputs give float results, in place.
 //
 //	div_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -508,7 +506,7 @@ func (self Tensor) Div_(other Tensor) Tensor {
 	return Div_(self, other)
 }
 
-// Divide is div under its NumPy name: divides self by other with broadcasting.
+// Divide is [Div] under its NumPy name: divides self by other, with broadcasting.
 //
 //	divide.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -533,7 +531,7 @@ func (self Tensor) Divide(other Tensor) Tensor {
 	return Divide(self, other)
 }
 
-// Divide_ is div under its NumPy name: divides self by other with broadcasting, in place.
+// Divide_ is [Div_] under its NumPy name: divides self by other, with broadcasting, in place.
 //
 //	divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -559,7 +557,8 @@ func (self Tensor) Divide_(other Tensor) Tensor {
 	return Divide_(self, other)
 }
 
-// DivideMode is div under its NumPy name: divides self by other with broadcasting.
+// DivideMode is [DivMode] under its NumPy name: divides self by other, with broadcasting, rounding
+// as roundingMode says.
 //
 //	divide.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor
 //
@@ -586,7 +585,8 @@ func (self Tensor) DivideMode(other Tensor, roundingMode *string) Tensor {
 	return DivideMode(self, other, roundingMode)
 }
 
-// DivideMode_ is div under its NumPy name: divides self by other with broadcasting, in place.
+// DivideMode_ is [DivMode_] under its NumPy name: divides self by other, with broadcasting,
+// rounding as roundingMode says, in place.
 //
 //	divide_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!)
 //
@@ -614,7 +614,8 @@ func (self Tensor) DivideMode_(other Tensor, roundingMode *string) Tensor {
 	return DivideMode_(self, other, roundingMode)
 }
 
-// DivideModeOut is div under its NumPy name: divides self by other with broadcasting, into out.
+// DivideModeOut is [DivModeOut] under its NumPy name: divides self by other, with broadcasting,
+// rounding as roundingMode says, into out.
 //
 //	divide.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)
 //
@@ -640,7 +641,7 @@ func DivideModeOut(self, other Tensor, roundingMode *string, out Tensor) Tensor 
 	return out
 }
 
-// DivideOut is div under its NumPy name: divides self by other with broadcasting, into out.
+// DivideOut is [DivOut] under its NumPy name: divides self by other, with broadcasting, into out.
 //
 //	divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -664,7 +665,7 @@ func DivideOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// DivideScalar is div under its NumPy name: divides self by other with broadcasting.
+// DivideScalar is [DivScalar] under its NumPy name: divides self by other.
 //
 //	divide.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -688,7 +689,7 @@ func (self Tensor) DivideScalar(other Scalar) Tensor {
 	return DivideScalar(self, other)
 }
 
-// DivideScalar_ is div under its NumPy name: divides self by other with broadcasting, in place.
+// DivideScalar_ is [DivScalar_] under its NumPy name: divides self by other, in place.
 //
 //	divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -713,7 +714,8 @@ func (self Tensor) DivideScalar_(other Scalar) Tensor {
 	return DivideScalar_(self, other)
 }
 
-// DivideScalarMode is div under its NumPy name: divides self by other with broadcasting.
+// DivideScalarMode is [DivScalarMode] under its NumPy name: divides self by other, rounding as
+// roundingMode says.
 //
 //	divide.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor
 //
@@ -739,8 +741,8 @@ func (self Tensor) DivideScalarMode(other Scalar, roundingMode *string) Tensor {
 	return DivideScalarMode(self, other, roundingMode)
 }
 
-// DivideScalarMode_ is div under its NumPy name: divides self by other with broadcasting, in
-// place.
+// DivideScalarMode_ is [DivScalarMode_] under its NumPy name: divides self by other, rounding as
+// roundingMode says, in place.
 //
 //	divide_.Scalar_mode(Tensor(a!) self, Scalar other, *, str? rounding_mode) -> Tensor(a!)
 //
@@ -767,8 +769,8 @@ func (self Tensor) DivideScalarMode_(other Scalar, roundingMode *string) Tensor 
 	return DivideScalarMode_(self, other, roundingMode)
 }
 
-// DivMode divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor'.
+// DivMode divides self by other, with broadcasting; integer inputs give float results unless
+// roundingMode is 'trunc' or 'floor'.
 //
 //	div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor
 //
@@ -795,8 +797,8 @@ func (self Tensor) DivMode(other Tensor, roundingMode *string) Tensor {
 	return DivMode(self, other, roundingMode)
 }
 
-// DivMode_ divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', in place.
+// DivMode_ divides self by other, with broadcasting; integer inputs give float results unless
+// roundingMode is 'trunc' or 'floor', in place.
 //
 //	div_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!)
 //
@@ -824,8 +826,8 @@ func (self Tensor) DivMode_(other Tensor, roundingMode *string) Tensor {
 	return DivMode_(self, other, roundingMode)
 }
 
-// DivModeOut divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', into out.
+// DivModeOut divides self by other, with broadcasting; integer inputs give float results unless
+// roundingMode is 'trunc' or 'floor', into out.
 //
 //	div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)
 //
@@ -851,8 +853,7 @@ func DivModeOut(self, other Tensor, roundingMode *string, out Tensor) Tensor {
 	return out
 }
 
-// DivOut divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', into out.
+// DivOut divides self by other, with broadcasting; integer inputs give float results, into out.
 //
 //	div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -876,8 +877,7 @@ func DivOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// DivScalar divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor'.
+// DivScalar divides self by other; integer inputs give float results.
 //
 //	div.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -901,8 +901,7 @@ func (self Tensor) DivScalar(other Scalar) Tensor {
 	return DivScalar(self, other)
 }
 
-// DivScalar_ divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', in place.
+// DivScalar_ divides self by other; integer inputs give float results, in place.
 //
 //	div_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -927,8 +926,8 @@ func (self Tensor) DivScalar_(other Scalar) Tensor {
 	return DivScalar_(self, other)
 }
 
-// DivScalarMode divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor'.
+// DivScalarMode divides self by other; integer inputs give float results unless roundingMode is
+// 'trunc' or 'floor'.
 //
 //	div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor
 //
@@ -954,8 +953,8 @@ func (self Tensor) DivScalarMode(other Scalar, roundingMode *string) Tensor {
 	return DivScalarMode(self, other, roundingMode)
 }
 
-// DivScalarMode_ divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', in place.
+// DivScalarMode_ divides self by other; integer inputs give float results unless roundingMode is
+// 'trunc' or 'floor', in place.
 //
 //	div_.Scalar_mode(Tensor(a!) self, Scalar other, *, str? rounding_mode) -> Tensor(a!)
 //
@@ -982,8 +981,8 @@ func (self Tensor) DivScalarMode_(other Scalar, roundingMode *string) Tensor {
 	return DivScalarMode_(self, other, roundingMode)
 }
 
-// DivScalarModeOut divides self by other with broadcasting; integer inputs give float results
-// unless rounding_mode is 'trunc' or 'floor', into out.
+// DivScalarModeOut divides self by other; integer inputs give float results unless roundingMode is
+// 'trunc' or 'floor', into out.
 //
 //	div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1008,8 +1007,7 @@ func DivScalarModeOut(self Tensor, other Scalar, roundingMode *string, out Tenso
 	return out
 }
 
-// DivScalarOut divides self by other with broadcasting; integer inputs give float results unless
-// rounding_mode is 'trunc' or 'floor', into out.
+// DivScalarOut divides self by other; integer inputs give float results, into out.
 //
 //	div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1032,8 +1030,8 @@ func DivScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// FloatPower raises self to the power exponent in float64, or complex128 for complex operands,
-// whatever the inputs are.
+// FloatPower raises each element of self to the power at its place in exponent in float64, or
+// complex128 for complex operands, whatever the inputs are.
 //
 //	float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor
 //
@@ -1058,8 +1056,8 @@ func (self Tensor) FloatPower(exponent Tensor) Tensor {
 	return FloatPower(self, exponent)
 }
 
-// FloatPower_ raises self to the power exponent in float64, or complex128 for complex operands,
-// whatever the inputs are, in place.
+// FloatPower_ raises each element of self to the power at its place in exponent in float64, or
+// complex128 for complex operands, whatever the inputs are, in place.
 //
 //	float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)
 //
@@ -1085,8 +1083,8 @@ func (self Tensor) FloatPower_(exponent Tensor) Tensor {
 	return FloatPower_(self, exponent)
 }
 
-// FloatPowerOut raises self to the power exponent in float64, or complex128 for complex operands,
-// whatever the inputs are, into out.
+// FloatPowerOut raises each element of self to the power at its place in exponent in float64, or
+// complex128 for complex operands, whatever the inputs are, into out.
 //
 //	float_power.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1110,8 +1108,8 @@ func FloatPowerOut(self, exponent, out Tensor) Tensor {
 	return out
 }
 
-// FloatPowerScalar raises self to the power exponent in float64, or complex128 for complex
-// operands, whatever the inputs are.
+// FloatPowerScalar raises the number self to each power in exponent in float64, or complex128 for
+// complex operands, whatever the inputs are.
 //
 //	float_power.Scalar(Scalar self, Tensor exponent) -> Tensor
 //
@@ -1130,8 +1128,8 @@ func FloatPowerScalar(self Scalar, exponent Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FloatPowerScalar_ raises self to the power exponent in float64, or complex128 for complex
-// operands, whatever the inputs are, in place.
+// FloatPowerScalar_ raises each element of self to the power exponent, a number, in float64, or
+// complex128 for complex operands, whatever the inputs are, in place.
 //
 //	float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)
 //
@@ -1156,8 +1154,8 @@ func (self Tensor) FloatPowerScalar_(exponent Scalar) Tensor {
 	return FloatPowerScalar_(self, exponent)
 }
 
-// FloatPowerScalarOut raises self to the power exponent in float64, or complex128 for complex
-// operands, whatever the inputs are, into out.
+// FloatPowerScalarOut raises the number self to each power in exponent in float64, or complex128
+// for complex operands, whatever the inputs are, into out.
 //
 //	float_power.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1180,8 +1178,8 @@ func FloatPowerScalarOut(self Scalar, exponent, out Tensor) Tensor {
 	return out
 }
 
-// FloatPowerTensorScalar raises self to the power exponent in float64, or complex128 for complex
-// operands, whatever the inputs are.
+// FloatPowerTensorScalar raises each element of self to the power exponent, a number, in float64,
+// or complex128 for complex operands, whatever the inputs are.
 //
 //	float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor
 //
@@ -1205,8 +1203,8 @@ func (self Tensor) FloatPowerTensorScalar(exponent Scalar) Tensor {
 	return FloatPowerTensorScalar(self, exponent)
 }
 
-// FloatPowerTensorScalarOut raises self to the power exponent in float64, or complex128 for
-// complex operands, whatever the inputs are, into out.
+// FloatPowerTensorScalarOut raises each element of self to the power exponent, a number, in
+// float64, or complex128 for complex operands, whatever the inputs are, into out.
 //
 //	float_power.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1229,8 +1227,8 @@ func FloatPowerTensorScalarOut(self Tensor, exponent Scalar, out Tensor) Tensor 
 	return out
 }
 
-// FloorDivide divides self by other and rounds the quotient down, towards negative infinity;
-// integers stay integers.
+// FloorDivide divides self by other and rounds the quotient down, towards negative infinity, with
+// broadcasting; integers stay integers.
 //
 //	floor_divide(Tensor self, Tensor other) -> Tensor
 //
@@ -1255,8 +1253,8 @@ func (self Tensor) FloorDivide(other Tensor) Tensor {
 	return FloorDivide(self, other)
 }
 
-// FloorDivide_ divides self by other and rounds the quotient down, towards negative infinity;
-// integers stay integers, in place.
+// FloorDivide_ divides self by other and rounds the quotient down, towards negative infinity, with
+// broadcasting; integers stay integers, in place.
 //
 //	floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1282,8 +1280,8 @@ func (self Tensor) FloorDivide_(other Tensor) Tensor {
 	return FloorDivide_(self, other)
 }
 
-// FloorDivideOut divides self by other and rounds the quotient down, towards negative infinity;
-// integers stay integers, into out.
+// FloorDivideOut divides self by other and rounds the quotient down, towards negative infinity,
+// with broadcasting; integers stay integers, into out.
 //
 //	floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1382,7 +1380,8 @@ func FloorDivideScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Fmod returns the remainder of self / other with the sign of self, as C's fmod does.
+// Fmod returns the remainder of self / other with the sign of self, as C's fmod does, with
+// broadcasting.
 //
 //	fmod.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -1407,7 +1406,8 @@ func (self Tensor) Fmod(other Tensor) Tensor {
 	return Fmod(self, other)
 }
 
-// Fmod_ returns the remainder of self / other with the sign of self, as C's fmod does, in place.
+// Fmod_ returns the remainder of self / other with the sign of self, as C's fmod does, with
+// broadcasting, in place.
 //
 //	fmod_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1433,7 +1433,8 @@ func (self Tensor) Fmod_(other Tensor) Tensor {
 	return Fmod_(self, other)
 }
 
-// FmodOut returns the remainder of self / other with the sign of self, as C's fmod does, into out.
+// FmodOut returns the remainder of self / other with the sign of self, as C's fmod does, with
+// broadcasting, into out.
 //
 //	fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1842,8 +1843,8 @@ func LdexpOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// Lerp interpolates linearly: self + weight × (end - self), where weight is a number or a tensor
-// that broadcasts.
+// Lerp interpolates linearly: self + weight × (end - self), where weight is a tensor that
+// broadcasts.
 //
 //	lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor
 //
@@ -1871,8 +1872,8 @@ func (self Tensor) Lerp(end, weight Tensor) Tensor {
 	return Lerp(self, end, weight)
 }
 
-// Lerp_ interpolates linearly: self + weight × (end - self), where weight is a number or a tensor
-// that broadcasts, in place.
+// Lerp_ interpolates linearly: self + weight × (end - self), where weight is a tensor that
+// broadcasts, in place.
 //
 //	lerp_.Tensor(Tensor(a!) self, Tensor end, Tensor weight) -> Tensor(a!)
 //
@@ -1901,8 +1902,8 @@ func (self Tensor) Lerp_(end, weight Tensor) Tensor {
 	return Lerp_(self, end, weight)
 }
 
-// LerpOut interpolates linearly: self + weight × (end - self), where weight is a number or a
-// tensor that broadcasts, into out.
+// LerpOut interpolates linearly: self + weight × (end - self), where weight is a tensor that
+// broadcasts, into out.
 //
 //	lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1929,8 +1930,7 @@ func LerpOut(self, end, weight, out Tensor) Tensor {
 	return out
 }
 
-// LerpScalar interpolates linearly: self + weight × (end - self), where weight is a number or a
-// tensor that broadcasts.
+// LerpScalar interpolates linearly: self + weight × (end - self), where weight is a number.
 //
 //	lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor
 //
@@ -1957,8 +1957,8 @@ func (self Tensor) LerpScalar(end Tensor, weight Scalar) Tensor {
 	return LerpScalar(self, end, weight)
 }
 
-// LerpScalar_ interpolates linearly: self + weight × (end - self), where weight is a number or a
-// tensor that broadcasts, in place.
+// LerpScalar_ interpolates linearly: self + weight × (end - self), where weight is a number, in
+// place.
 //
 //	lerp_.Scalar(Tensor(a!) self, Tensor end, Scalar weight) -> Tensor(a!)
 //
@@ -1986,8 +1986,8 @@ func (self Tensor) LerpScalar_(end Tensor, weight Scalar) Tensor {
 	return LerpScalar_(self, end, weight)
 }
 
-// LerpScalarOut interpolates linearly: self + weight × (end - self), where weight is a number or a
-// tensor that broadcasts, into out.
+// LerpScalarOut interpolates linearly: self + weight × (end - self), where weight is a number,
+// into out.
 //
 //	lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2089,7 +2089,7 @@ func MulOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// MulScalar multiplies two operands element by element, with broadcasting and type promotion.
+// MulScalar multiplies two operands element by element, with type promotion; other is a number.
 //
 //	mul.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2113,8 +2113,8 @@ func (self Tensor) MulScalar(other Scalar) Tensor {
 	return MulScalar(self, other)
 }
 
-// MulScalar_ multiplies two operands element by element, with broadcasting and type promotion, in
-// place.
+// MulScalar_ multiplies two operands element by element, with type promotion; other is a number,
+// in place.
 //
 //	mul_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -2139,7 +2139,7 @@ func (self Tensor) MulScalar_(other Scalar) Tensor {
 	return MulScalar_(self, other)
 }
 
-// MulScalarOut multiplies two operands element by element, with broadcasting and type promotion,
+// MulScalarOut multiplies two operands element by element, with type promotion; other is a number,
 // into out.
 //
 //	mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
@@ -2163,7 +2163,7 @@ func MulScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Multiply is mul under its NumPy name: multiplies two operands element by element, with
+// Multiply is [Mul] under its NumPy name: multiplies two operands element by element, with
 // broadcasting.
 //
 //	multiply.Tensor(Tensor self, Tensor other) -> Tensor
@@ -2189,7 +2189,7 @@ func (self Tensor) Multiply(other Tensor) Tensor {
 	return Multiply(self, other)
 }
 
-// Multiply_ is mul under its NumPy name: multiplies two operands element by element, with
+// Multiply_ is [Mul_] under its NumPy name: multiplies two operands element by element, with
 // broadcasting, in place.
 //
 //	multiply_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
@@ -2216,7 +2216,7 @@ func (self Tensor) Multiply_(other Tensor) Tensor {
 	return Multiply_(self, other)
 }
 
-// MultiplyOut is mul under its NumPy name: multiplies two operands element by element, with
+// MultiplyOut is [MulOut] under its NumPy name: multiplies two operands element by element, with
 // broadcasting, into out.
 //
 //	multiply.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
@@ -2241,8 +2241,8 @@ func MultiplyOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// MultiplyScalar is mul under its NumPy name: multiplies two operands element by element, with
-// broadcasting.
+// MultiplyScalar is [MulScalar] under its NumPy name: multiplies two operands element by element,
+// of which other is a number.
 //
 //	multiply.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2266,8 +2266,8 @@ func (self Tensor) MultiplyScalar(other Scalar) Tensor {
 	return MultiplyScalar(self, other)
 }
 
-// MultiplyScalar_ is mul under its NumPy name: multiplies two operands element by element, with
-// broadcasting, in place.
+// MultiplyScalar_ is [MulScalar_] under its NumPy name: multiplies two operands element by
+// element, of which other is a number, in place.
 //
 //	multiply_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -2292,8 +2292,8 @@ func (self Tensor) MultiplyScalar_(other Scalar) Tensor {
 	return MultiplyScalar_(self, other)
 }
 
-// Pow raises self to the power exponent with broadcasting; either may be a number; integers to
-// negative integer powers are refused.
+// Pow raises each element of self to the power exponent, a number; integers to negative integer
+// powers are refused.
 //
 //	pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor
 //
@@ -2317,8 +2317,8 @@ func (self Tensor) Pow(exponent Scalar) Tensor {
 	return Pow(self, exponent)
 }
 
-// Pow_ raises self to the power exponent with broadcasting; either may be a number; integers to
-// negative integer powers are refused, in place.
+// Pow_ raises each element of self to the power exponent, a number; integers to negative integer
+// powers are refused, in place.
 //
 //	pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)
 //
@@ -2343,8 +2343,8 @@ func (self Tensor) Pow_(exponent Scalar) Tensor {
 	return Pow_(self, exponent)
 }
 
-// PowOut raises self to the power exponent with broadcasting; either may be a number; integers to
-// negative integer powers are refused, into out.
+// PowOut raises each element of self to the power exponent, a number; integers to negative integer
+// powers are refused, into out.
 //
 //	pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2367,8 +2367,8 @@ func PowOut(self Tensor, exponent Scalar, out Tensor) Tensor {
 	return out
 }
 
-// PowScalarBase raises self to the power exponent with broadcasting; either may be a number;
-// integers to negative integer powers are refused.
+// PowScalarBase raises the number self to each power in exponent; integers to negative integer
+// powers are refused.
 //
 //	pow.Scalar(Scalar self, Tensor exponent) -> Tensor
 //
@@ -2387,8 +2387,8 @@ func PowScalarBase(self Scalar, exponent Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// PowScalarBaseOut raises self to the power exponent with broadcasting; either may be a number;
-// integers to negative integer powers are refused, into out.
+// PowScalarBaseOut raises the number self to each power in exponent; integers to negative integer
+// powers are refused, into out.
 //
 //	pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2411,8 +2411,8 @@ func PowScalarBaseOut(self Scalar, exponent, out Tensor) Tensor {
 	return out
 }
 
-// PowTensor raises self to the power exponent with broadcasting; either may be a number; integers
-// to negative integer powers are refused.
+// PowTensor raises each element of self to the power at its place in exponent, with broadcasting;
+// integers to negative integer powers are refused.
 //
 //	pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor
 //
@@ -2437,8 +2437,8 @@ func (self Tensor) PowTensor(exponent Tensor) Tensor {
 	return PowTensor(self, exponent)
 }
 
-// PowTensor_ raises self to the power exponent with broadcasting; either may be a number; integers
-// to negative integer powers are refused, in place.
+// PowTensor_ raises each element of self to the power at its place in exponent, with broadcasting;
+// integers to negative integer powers are refused, in place.
 //
 //	pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)
 //
@@ -2464,8 +2464,8 @@ func (self Tensor) PowTensor_(exponent Tensor) Tensor {
 	return PowTensor_(self, exponent)
 }
 
-// PowTensorOut raises self to the power exponent with broadcasting; either may be a number;
-// integers to negative integer powers are refused, into out.
+// PowTensorOut raises each element of self to the power at its place in exponent, with
+// broadcasting; integers to negative integer powers are refused, into out.
 //
 //	pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2489,7 +2489,8 @@ func PowTensorOut(self, exponent, out Tensor) Tensor {
 	return out
 }
 
-// Remainder returns the remainder of self / other with the sign of other, as Python's % does.
+// Remainder returns the remainder of self / other with the sign of other, as Python's % does, with
+// broadcasting.
 //
 //	remainder.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -2514,8 +2515,8 @@ func (self Tensor) Remainder(other Tensor) Tensor {
 	return Remainder(self, other)
 }
 
-// Remainder_ returns the remainder of self / other with the sign of other, as Python's % does, in
-// place.
+// Remainder_ returns the remainder of self / other with the sign of other, as Python's % does,
+// with broadcasting, in place.
 //
 //	remainder_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -2542,7 +2543,7 @@ func (self Tensor) Remainder_(other Tensor) Tensor {
 }
 
 // RemainderOut returns the remainder of self / other with the sign of other, as Python's % does,
-// into out.
+// with broadcasting, into out.
 //
 //	remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2690,7 +2691,7 @@ type RsubOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// Rsub returns other - alpha × self, the subtraction with exchanged operands.
+// Rsub returns other - Alpha × self, the subtraction with exchanged operands, with broadcasting.
 //
 //	rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
 func Rsub(self, other Tensor, opts ...RsubOptions) Tensor {
@@ -2717,7 +2718,8 @@ func Rsub(self, other Tensor, opts ...RsubOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RsubOut returns other - alpha × self, the subtraction with exchanged operands, into out.
+// RsubOut returns other - Alpha × self, the subtraction with exchanged operands, with
+// broadcasting, into out.
 //
 //	rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2753,7 +2755,7 @@ type RsubScalarOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// RsubScalar returns other - alpha × self, the subtraction with exchanged operands.
+// RsubScalar returns other - Alpha × self, the subtraction with exchanged operands.
 //
 //	rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
 func RsubScalar(self Tensor, other Scalar, opts ...RsubScalarOptions) Tensor {
@@ -2779,7 +2781,7 @@ func RsubScalar(self Tensor, other Scalar, opts ...RsubScalarOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RsubScalarOut returns other - alpha × self, the subtraction with exchanged operands, into out.
+// RsubScalarOut returns other - Alpha × self, the subtraction with exchanged operands, into out.
 //
 //	rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2814,7 +2816,7 @@ type SubOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// Sub returns self - alpha × other, with broadcasting and type promotion; bool inputs are refused.
+// Sub returns self - Alpha × other, with broadcasting and type promotion; bool inputs are refused.
 //
 //	sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
 //
@@ -2848,7 +2850,7 @@ func (self Tensor) Sub(other Tensor, opts ...SubOptions) Tensor {
 	return Sub(self, other, opts...)
 }
 
-// Sub_ returns self - alpha × other, with broadcasting and type promotion; bool inputs are
+// Sub_ returns self - Alpha × other, with broadcasting and type promotion; bool inputs are
 // refused, in place.
 //
 //	sub_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
@@ -2884,7 +2886,7 @@ func (self Tensor) Sub_(other Tensor, opts ...SubOptions) Tensor {
 	return Sub_(self, other, opts...)
 }
 
-// SubOut returns self - alpha × other, with broadcasting and type promotion; bool inputs are
+// SubOut returns self - Alpha × other, with broadcasting and type promotion; bool inputs are
 // refused, into out.
 //
 //	sub.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -2923,8 +2925,8 @@ type SubScalarOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// SubScalar returns self - alpha × other, with broadcasting and type promotion; bool inputs are
-// refused.
+// SubScalar returns self - Alpha × other for the number other, with type promotion; bool inputs
+// are refused.
 //
 //	sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
 //
@@ -2957,8 +2959,8 @@ func (self Tensor) SubScalar(other Scalar, opts ...SubScalarOptions) Tensor {
 	return SubScalar(self, other, opts...)
 }
 
-// SubScalar_ returns self - alpha × other, with broadcasting and type promotion; bool inputs are
-// refused, in place.
+// SubScalar_ returns self - Alpha × other for the number other, with type promotion; bool inputs
+// are refused, in place.
 //
 //	sub_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)
 //
@@ -2992,8 +2994,8 @@ func (self Tensor) SubScalar_(other Scalar, opts ...SubScalarOptions) Tensor {
 	return SubScalar_(self, other, opts...)
 }
 
-// SubScalarOut returns self - alpha × other, with broadcasting and type promotion; bool inputs are
-// refused, into out.
+// SubScalarOut returns self - Alpha × other for the number other, with type promotion; bool inputs
+// are refused, into out.
 //
 //	sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3030,7 +3032,7 @@ type SubtractOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// Subtract is sub under its NumPy name: self - alpha × other.
+// Subtract is [Sub] under its NumPy name: self - Alpha × other.
 //
 //	subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
 //
@@ -3064,7 +3066,7 @@ func (self Tensor) Subtract(other Tensor, opts ...SubtractOptions) Tensor {
 	return Subtract(self, other, opts...)
 }
 
-// Subtract_ is sub under its NumPy name: self - alpha × other, in place.
+// Subtract_ is [Sub_] under its NumPy name: self - Alpha × other, in place.
 //
 //	subtract_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
 //
@@ -3099,7 +3101,7 @@ func (self Tensor) Subtract_(other Tensor, opts ...SubtractOptions) Tensor {
 	return Subtract_(self, other, opts...)
 }
 
-// SubtractOut is sub under its NumPy name: self - alpha × other, into out.
+// SubtractOut is [SubOut] under its NumPy name: self - Alpha × other, into out.
 //
 //	subtract.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3137,7 +3139,7 @@ type SubtractScalarOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// SubtractScalar is sub under its NumPy name: self - alpha × other.
+// SubtractScalar is [SubScalar] under its NumPy name: self - Alpha × other. other is a number.
 //
 //	subtract.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor
 //
@@ -3170,7 +3172,8 @@ func (self Tensor) SubtractScalar(other Scalar, opts ...SubtractScalarOptions) T
 	return SubtractScalar(self, other, opts...)
 }
 
-// SubtractScalar_ is sub under its NumPy name: self - alpha × other, in place.
+// SubtractScalar_ is [SubScalar_] under its NumPy name: self - Alpha × other, in place. other is a
+// number.
 //
 //	subtract_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)
 //
@@ -3204,7 +3207,8 @@ func (self Tensor) SubtractScalar_(other Scalar, opts ...SubtractScalarOptions) 
 	return SubtractScalar_(self, other, opts...)
 }
 
-// TrueDivide is div without rounding: self / other, with integers giving float results.
+// TrueDivide is [Div] without rounding: self / other, with broadcasting, integers giving float
+// results.
 //
 //	true_divide.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -3229,7 +3233,8 @@ func (self Tensor) TrueDivide(other Tensor) Tensor {
 	return TrueDivide(self, other)
 }
 
-// TrueDivide_ is div without rounding: self / other, with integers giving float results, in place.
+// TrueDivide_ is [Div_] without rounding: self / other, with broadcasting, integers giving float
+// results, in place.
 //
 //	true_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -3255,8 +3260,8 @@ func (self Tensor) TrueDivide_(other Tensor) Tensor {
 	return TrueDivide_(self, other)
 }
 
-// TrueDivideOut is div without rounding: self / other, with integers giving float results, into
-// out.
+// TrueDivideOut is [DivOut] without rounding: self / other, with broadcasting, integers giving
+// float results, into out.
 //
 //	true_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3280,7 +3285,7 @@ func TrueDivideOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// TrueDivideScalar is div without rounding: self / other, with integers giving float results.
+// TrueDivideScalar is [DivScalar] without rounding: self / other, integers giving float results.
 //
 //	true_divide.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -3304,8 +3309,8 @@ func (self Tensor) TrueDivideScalar(other Scalar) Tensor {
 	return TrueDivideScalar(self, other)
 }
 
-// TrueDivideScalar_ is div without rounding: self / other, with integers giving float results, in
-// place.
+// TrueDivideScalar_ is [DivScalar_] without rounding: self / other, integers giving float results,
+// in place.
 //
 //	true_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //

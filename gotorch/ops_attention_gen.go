@@ -15,7 +15,7 @@ type EmbeddingOptions struct {
 }
 
 // Embedding looks up rows of weight (V×D) by integer indices (...), giving (..., D); the row
-// padding_idx gets no gradient.
+// PaddingIdx gets no gradient.
 //
 //	embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor
 //
@@ -54,7 +54,7 @@ type EmbeddingBagOptions struct {
 	IncludeLastOffset bool
 }
 
-// EmbeddingBag reduces rows of weight per bag of indices by sum, mean or max (mode 0, 1, 2); also
+// EmbeddingBag reduces rows of weight per bag of indices by sum, mean or max (Mode 0, 1, 2); also
 // returns the tables that backward needs.
 //
 //	embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)
@@ -97,7 +97,8 @@ func EmbeddingBag(weight, indices, offsets Tensor, opts ...EmbeddingBagOptions) 
 }
 
 // EmbeddingBagPaddingIdx reduces rows of weight per bag of indices by sum, mean or max (mode 0, 1,
-// 2); also returns the tables that backward needs.
+// 2); the row paddingIdx is left out of bags and gets no gradient; also returns the tables that
+// backward needs.
 //
 //	embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)
 //
@@ -137,7 +138,7 @@ func EmbeddingBagPaddingIdx(weight, indices, offsets Tensor, scaleGradByFreq boo
 }
 
 // EmbeddingOut looks up rows of weight (V×D) by integer indices (...), giving (..., D); the row
-// padding_idx gets no gradient, into out.
+// PaddingIdx gets no gradient, into out.
 //
 //	embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -171,8 +172,8 @@ func EmbeddingOut(weight, indices, out Tensor, opts ...EmbeddingOptions) Tensor 
 	return out
 }
 
-// EmbeddingRenorm rescales those rows of self named in indices whose norm exceeds max_norm, so
-// that it becomes max_norm.
+// EmbeddingRenorm rescales those rows of self named in indices whose norm exceeds maxNorm, so that
+// it becomes maxNorm.
 //
 //	embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor
 func EmbeddingRenorm(self, indices Tensor, maxNorm, normType float64) Tensor {
@@ -194,8 +195,8 @@ func EmbeddingRenorm(self, indices Tensor, maxNorm, normType float64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// EmbeddingRenorm_ rescales those rows of self named in indices whose norm exceeds max_norm, so
-// that it becomes max_norm, in place.
+// EmbeddingRenorm_ rescales those rows of self named in indices whose norm exceeds maxNorm, so
+// that it becomes maxNorm, in place.
 //
 //	embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)
 //
@@ -218,8 +219,8 @@ func EmbeddingRenorm_(self, indices Tensor, maxNorm, normType float64) Tensor {
 	return self
 }
 
-// EmbeddingRenormOut rescales those rows of self named in indices whose norm exceeds max_norm, so
-// that it becomes max_norm, into out.
+// EmbeddingRenormOut rescales those rows of self named in indices whose norm exceeds maxNorm, so
+// that it becomes maxNorm, into out.
 //
 //	embedding_renorm.out(Tensor self, Tensor indices, float max_norm, float norm_type, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -11,71 +11,71 @@ import (
 // cuDNN.
 //
 //	cudnn_affine_grid_generator(Tensor theta, int N, int C, int H, int W) -> Tensor grid
-func CuDNNAffineGridGenerator(theta Tensor, n_, c_, h_, w_ int64) Tensor {
+func CuDNNAffineGridGenerator(theta Tensor, n, c, h, w int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		theta unsafe.Pointer
-		n_    int64
-		c_    int64
-		h_    int64
-		w_    int64
+		n     int64
+		c     int64
+		h     int64
+		w     int64
 		r0    outTensor
 	}
 	blk.theta = theta.word(opCuDNNAffineGridGenerator, "theta")
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.h_ = h_
-	blk.w_ = w_
+	blk.n = n
+	blk.c = c
+	blk.h = h
+	blk.w = w
 	call(opCuDNNAffineGridGenerator, unsafe.Pointer(&blk))
 	runtime.KeepAlive(theta.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CuDNNAffineGridGeneratorBackward computes the gradient of cudnn_affine_grid_generator with
+// CuDNNAffineGridGeneratorBackward computes the gradient of [CuDNNAffineGridGenerator] with
 // respect to theta.
 //
 //	cudnn_affine_grid_generator_backward(Tensor grad, int N, int C, int H, int W) -> Tensor grad_theta
-func CuDNNAffineGridGeneratorBackward(grad Tensor, n_, c_, h_, w_ int64) Tensor {
+func CuDNNAffineGridGeneratorBackward(grad Tensor, n, c, h, w int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		grad  unsafe.Pointer
-		n_    int64
-		c_    int64
-		h_    int64
-		w_    int64
+		n     int64
+		c     int64
+		h     int64
+		w     int64
 		r0    outTensor
 	}
 	blk.grad = grad.word(opCuDNNAffineGridGeneratorBackward, "grad")
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.h_ = h_
-	blk.w_ = w_
+	blk.n = n
+	blk.c = c
+	blk.h = h
+	blk.w = w
 	call(opCuDNNAffineGridGeneratorBackward, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CuDNNAffineGridGeneratorBackwardOut computes the gradient of cudnn_affine_grid_generator with
+// CuDNNAffineGridGeneratorBackwardOut computes the gradient of [CuDNNAffineGridGenerator] with
 // respect to theta, into out.
 //
 //	cudnn_affine_grid_generator_backward.out(Tensor grad, int N, int C, int H, int W, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CuDNNAffineGridGeneratorBackwardOut(grad Tensor, n_, c_, h_, w_ int64, out Tensor) Tensor {
+func CuDNNAffineGridGeneratorBackwardOut(grad Tensor, n, c, h, w int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		grad  unsafe.Pointer
-		n_    int64
-		c_    int64
-		h_    int64
-		w_    int64
+		n     int64
+		c     int64
+		h     int64
+		w     int64
 		out   unsafe.Pointer
 	}
 	blk.grad = grad.word(opCuDNNAffineGridGeneratorBackwardOut, "grad")
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.h_ = h_
-	blk.w_ = w_
+	blk.n = n
+	blk.c = c
+	blk.h = h
+	blk.w = w
 	blk.out = out.word(opCuDNNAffineGridGeneratorBackwardOut, "out")
 	call(opCuDNNAffineGridGeneratorBackwardOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(grad.T)
@@ -89,21 +89,21 @@ func CuDNNAffineGridGeneratorBackwardOut(grad Tensor, n_, c_, h_, w_ int64, out 
 //	cudnn_affine_grid_generator.out(Tensor theta, int N, int C, int H, int W, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CuDNNAffineGridGeneratorOut(theta Tensor, n_, c_, h_, w_ int64, out Tensor) Tensor {
+func CuDNNAffineGridGeneratorOut(theta Tensor, n, c, h, w int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		theta unsafe.Pointer
-		n_    int64
-		c_    int64
-		h_    int64
-		w_    int64
+		n     int64
+		c     int64
+		h     int64
+		w     int64
 		out   unsafe.Pointer
 	}
 	blk.theta = theta.word(opCuDNNAffineGridGeneratorOut, "theta")
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.h_ = h_
-	blk.w_ = w_
+	blk.n = n
+	blk.c = c
+	blk.h = h
+	blk.w = w
 	blk.out = out.word(opCuDNNAffineGridGeneratorOut, "out")
 	call(opCuDNNAffineGridGeneratorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(theta.T)
@@ -148,7 +148,7 @@ func CuDNNBatchNorm(input, weight, bias, runningMean, runningVar Tensor, trainin
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope), newTensor(&blk.r3, blk.scope)
 }
 
-// CuDNNBatchNormBackward computes the gradients of cudnn_batch_norm with respect to input, weight
+// CuDNNBatchNormBackward computes the gradients of [CuDNNBatchNorm] with respect to input, weight
 // and bias.
 //
 //	cudnn_batch_norm_backward(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, Tensor reserveSpace) -> (Tensor, Tensor, Tensor)
@@ -189,8 +189,8 @@ func CuDNNBatchNormBackward(input, gradOutput, weight, runningMean, runningVar, 
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// CuDNNBatchNormBackwardOut computes the gradients of cudnn_batch_norm with respect to input,
-// weight and bias, into out.
+// CuDNNBatchNormBackwardOut computes the gradients of [CuDNNBatchNorm] with respect to input,
+// weight and bias, into out0, out1 and out2.
 //
 //	cudnn_batch_norm_backward.out(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, Tensor reserveSpace, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -239,7 +239,7 @@ func CuDNNBatchNormBackwardOut(input, gradOutput, weight, runningMean, runningVa
 }
 
 // CuDNNBatchNormOut applies batch normalisation with cuDNN; returns the output, the saved mean and
-// inverse deviation, and a reserve buffer, into out.
+// inverse deviation, and a reserve buffer, into out0, out1, out2 and out3.
 //
 //	cudnn_batch_norm.out(Tensor input, Tensor weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float exponential_average_factor, float epsilon, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))
 //
@@ -288,7 +288,7 @@ func CuDNNBatchNormOut(input, weight, bias, runningMean, runningVar Tensor, trai
 // CuDNNConvolution convolves with cuDNN in two or three dimensions, without bias.
 //
 //	cudnn_convolution(Tensor self, Tensor weight, SymInt[] padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool benchmark, bool deterministic, bool allow_tf32) -> Tensor
-func CuDNNConvolution(self, weight Tensor, padding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTf32 bool) Tensor {
+func CuDNNConvolution(self, weight Tensor, padding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTF32 bool) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -302,7 +302,7 @@ func CuDNNConvolution(self, weight Tensor, padding, stride, dilation []int64, gr
 		groups        int64
 		benchmark     int64
 		deterministic int64
-		allowTf32     int64
+		allowTF32     int64
 		r0            outTensor
 	}
 	blk.self = self.word(opCuDNNConvolution, "self")
@@ -313,7 +313,7 @@ func CuDNNConvolution(self, weight Tensor, padding, stride, dilation []int64, gr
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.allowTf32 = boolInt(allowTf32)
+	blk.allowTF32 = boolInt(allowTF32)
 	call(opCuDNNConvolution, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -404,7 +404,7 @@ func CuDNNConvolutionAddReLUOut(self, weight, z Tensor, alpha Scalar, bias Tenso
 //	cudnn_convolution.out(Tensor self, Tensor weight, SymInt[] padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool benchmark, bool deterministic, bool allow_tf32, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CuDNNConvolutionOut(self, weight Tensor, padding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTf32 bool, out Tensor) Tensor {
+func CuDNNConvolutionOut(self, weight Tensor, padding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTF32 bool, out Tensor) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
@@ -418,7 +418,7 @@ func CuDNNConvolutionOut(self, weight Tensor, padding, stride, dilation []int64,
 		groups        int64
 		benchmark     int64
 		deterministic int64
-		allowTf32     int64
+		allowTF32     int64
 		out           unsafe.Pointer
 	}
 	blk.self = self.word(opCuDNNConvolutionOut, "self")
@@ -429,7 +429,7 @@ func CuDNNConvolutionOut(self, weight Tensor, padding, stride, dilation []int64,
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.allowTf32 = boolInt(allowTf32)
+	blk.allowTF32 = boolInt(allowTF32)
 	blk.out = out.word(opCuDNNConvolutionOut, "out")
 	call(opCuDNNConvolutionOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -509,7 +509,7 @@ func CuDNNConvolutionReLUOut(self, weight, bias Tensor, stride, padding, dilatio
 // CuDNNConvolutionTranspose applies the transposed convolution with cuDNN, without bias.
 //
 //	cudnn_convolution_transpose(Tensor self, Tensor weight, SymInt[] padding, SymInt[] output_padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool benchmark, bool deterministic, bool allow_tf32) -> Tensor
-func CuDNNConvolutionTranspose(self, weight Tensor, padding, outputPadding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTf32 bool) Tensor {
+func CuDNNConvolutionTranspose(self, weight Tensor, padding, outputPadding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTF32 bool) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer
 		self             unsafe.Pointer
@@ -525,7 +525,7 @@ func CuDNNConvolutionTranspose(self, weight Tensor, padding, outputPadding, stri
 		groups           int64
 		benchmark        int64
 		deterministic    int64
-		allowTf32        int64
+		allowTF32        int64
 		r0               outTensor
 	}
 	blk.self = self.word(opCuDNNConvolutionTranspose, "self")
@@ -537,7 +537,7 @@ func CuDNNConvolutionTranspose(self, weight Tensor, padding, outputPadding, stri
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.allowTf32 = boolInt(allowTf32)
+	blk.allowTF32 = boolInt(allowTF32)
 	call(opCuDNNConvolutionTranspose, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(weight.T)
@@ -550,7 +550,7 @@ func CuDNNConvolutionTranspose(self, weight Tensor, padding, outputPadding, stri
 //	cudnn_convolution_transpose.out(Tensor self, Tensor weight, SymInt[] padding, SymInt[] output_padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool benchmark, bool deterministic, bool allow_tf32, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-func CuDNNConvolutionTransposeOut(self, weight Tensor, padding, outputPadding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTf32 bool, out Tensor) Tensor {
+func CuDNNConvolutionTransposeOut(self, weight Tensor, padding, outputPadding, stride, dilation []int64, groups int64, benchmark, deterministic, allowTF32 bool, out Tensor) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer
 		self             unsafe.Pointer
@@ -566,7 +566,7 @@ func CuDNNConvolutionTransposeOut(self, weight Tensor, padding, outputPadding, s
 		groups           int64
 		benchmark        int64
 		deterministic    int64
-		allowTf32        int64
+		allowTF32        int64
 		out              unsafe.Pointer
 	}
 	blk.self = self.word(opCuDNNConvolutionTransposeOut, "self")
@@ -578,7 +578,7 @@ func CuDNNConvolutionTransposeOut(self, weight Tensor, padding, outputPadding, s
 	blk.groups = groups
 	blk.benchmark = boolInt(benchmark)
 	blk.deterministic = boolInt(deterministic)
-	blk.allowTf32 = boolInt(allowTf32)
+	blk.allowTF32 = boolInt(allowTF32)
 	blk.out = out.word(opCuDNNConvolutionTransposeOut, "out")
 	call(opCuDNNConvolutionTransposeOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -606,7 +606,7 @@ func CuDNNGridSampler(self, grid Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CuDNNGridSamplerBackward computes the gradients of cudnn_grid_sampler with respect to input and
+// CuDNNGridSamplerBackward computes the gradients of [CuDNNGridSampler] with respect to input and
 // grid.
 //
 //	cudnn_grid_sampler_backward(Tensor self, Tensor grid, Tensor grad_output) -> (Tensor grad_self, Tensor grad_grid)
@@ -629,8 +629,8 @@ func CuDNNGridSamplerBackward(self, grid, gradOutput Tensor) (gradSelf Tensor, g
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// CuDNNGridSamplerBackwardOut computes the gradients of cudnn_grid_sampler with respect to input
-// and grid, into out.
+// CuDNNGridSamplerBackwardOut computes the gradients of [CuDNNGridSampler] with respect to input
+// and grid, into out0 and out1.
 //
 //	cudnn_grid_sampler_backward.out(Tensor self, Tensor grid, Tensor grad_output, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -733,7 +733,7 @@ func MIOpenBatchNorm(input, weight, bias, runningMean, runningVar Tensor, traini
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// MIOpenBatchNormBackward computes the gradients of miopen_batch_norm with respect to input,
+// MIOpenBatchNormBackward computes the gradients of [MIOpenBatchNorm] with respect to input,
 // weight and bias.
 //
 //	miopen_batch_norm_backward(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon) -> (Tensor, Tensor, Tensor)
@@ -771,8 +771,8 @@ func MIOpenBatchNormBackward(input, gradOutput, weight, runningMean, runningVar,
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// MIOpenBatchNormBackwardOut computes the gradients of miopen_batch_norm with respect to input,
-// weight and bias, into out.
+// MIOpenBatchNormBackwardOut computes the gradients of [MIOpenBatchNorm] with respect to input,
+// weight and bias, into out0, out1 and out2.
 //
 //	miopen_batch_norm_backward.out(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -818,7 +818,7 @@ func MIOpenBatchNormBackwardOut(input, gradOutput, weight, runningMean, runningV
 }
 
 // MIOpenBatchNormOut applies batch normalisation with MIOpen; returns the output, the saved mean
-// and the saved inverse deviation, into out.
+// and the saved inverse deviation, into out0, out1 and out2.
 //
 //	miopen_batch_norm.out(Tensor input, Tensor weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float exponential_average_factor, float epsilon, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -1090,7 +1090,7 @@ func MIOpenConvolutionTransposeOut(self, weight, bias Tensor, padding, outputPad
 }
 
 // MIOpenCTCLoss computes the CTC loss with MIOpen; returns the loss of each sequence and the
-// gradient it found along the way.
+// gradient it found along the way; lengths are lists.
 //
 //	miopen_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank, bool deterministic, bool zero_infinity) -> (Tensor, Tensor)
 func MIOpenCTCLoss(logProbs, targets Tensor, inputLengths, targetLengths []int64, blank int64, deterministic, zeroInfinity bool) (Tensor, Tensor) {
@@ -1122,7 +1122,7 @@ func MIOpenCTCLoss(logProbs, targets Tensor, inputLengths, targetLengths []int64
 }
 
 // MIOpenCTCLossOut computes the CTC loss with MIOpen; returns the loss of each sequence and the
-// gradient it found along the way, into out.
+// gradient it found along the way; lengths are lists, into out0 and out1.
 //
 //	miopen_ctc_loss.out(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank, bool deterministic, bool zero_infinity, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -1160,7 +1160,7 @@ func MIOpenCTCLossOut(logProbs, targets Tensor, inputLengths, targetLengths []in
 }
 
 // MIOpenCTCLossTensor computes the CTC loss with MIOpen; returns the loss of each sequence and the
-// gradient it found along the way.
+// gradient it found along the way; lengths are tensors.
 //
 //	miopen_ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, bool deterministic, bool zero_infinity) -> (Tensor, Tensor)
 func MIOpenCTCLossTensor(logProbs, targets, inputLengths, targetLengths Tensor, blank int64, deterministic, zeroInfinity bool) (Tensor, Tensor) {
@@ -1320,8 +1320,8 @@ func MIOpenRNN(input Tensor, weight []Tensor, weightStride0 int64, hx, cx Tensor
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope), newTensor(&blk.r3, blk.scope), newTensor(&blk.r4, blk.scope)
 }
 
-// MIOpenRNNBackward computes the gradients of miopen_rnn with respect to input, initial states and
-// weights, as output_mask asks.
+// MIOpenRNNBackward computes the gradients of [MIOpenRNN] with respect to input, initial states
+// and weights, as outputMask asks.
 //
 //	miopen_rnn_backward(Tensor input, Tensor[] weight, int weight_stride0, Tensor weight_buf, Tensor hx, Tensor? cx, Tensor output, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, int mode, int hidden_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, int[] batch_sizes, Tensor? dropout_state, Tensor reserve, bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor[])
 func MIOpenRNNBackward(input Tensor, weight []Tensor, weightStride0 int64, weightBuf, hx, cx, output, gradOutput, gradHy, gradCy Tensor, mode, hiddenSize, numLayers int64, batchFirst bool, dropout float64, train, bidirectional bool, batchSizes []int64, dropoutState, reserve Tensor, outputMask [4]bool) (Tensor, Tensor, Tensor, []Tensor) {
@@ -1391,8 +1391,8 @@ func MIOpenRNNBackward(input Tensor, weight []Tensor, weightStride0 int64, weigh
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope), newTensors(&blk.r3, blk.scope)
 }
 
-// MIOpenRNNBackwardOut computes the gradients of miopen_rnn with respect to input, initial states
-// and weights, as output_mask asks, into out.
+// MIOpenRNNBackwardOut computes the gradients of [MIOpenRNN] with respect to input, initial states
+// and weights, as outputMask asks, into out0, out1, out2 and out3.
 //
 //	miopen_rnn_backward.out(Tensor input, Tensor[] weight, int weight_stride0, Tensor weight_buf, Tensor hx, Tensor? cx, Tensor output, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, int mode, int hidden_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, int[] batch_sizes, Tensor? dropout_state, Tensor reserve, bool[4] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!)[] out3) -> ()
 func MIOpenRNNBackwardOut(input Tensor, weight []Tensor, weightStride0 int64, weightBuf, hx, cx, output, gradOutput, gradHy, gradCy Tensor, mode, hiddenSize, numLayers int64, batchFirst bool, dropout float64, train, bidirectional bool, batchSizes []int64, dropoutState, reserve Tensor, outputMask [4]bool, out0, out1, out2 Tensor, out3 []Tensor) {
@@ -1471,7 +1471,7 @@ func MIOpenRNNBackwardOut(input Tensor, weight []Tensor, weightStride0 int64, we
 }
 
 // MIOpenRNNOut runs a recurrent network (mode picks ReLU, tanh, LSTM or GRU) with MIOpen; returns
-// outputs, states and buffers for backward, into out.
+// outputs, states and buffers for backward, into out0, out1, out2, out3 and out4.
 //
 //	miopen_rnn.out(Tensor input, Tensor[] weight, int weight_stride0, Tensor hx, Tensor? cx, int mode, int hidden_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, int[] batch_sizes, Tensor? dropout_state, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3, Tensor(e!) out4) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!), Tensor(e!))
 //
@@ -1534,7 +1534,7 @@ func MIOpenRNNOut(input Tensor, weight []Tensor, weightStride0 int64, hx, cx Ten
 	return out0, out1, out2, out3, out4
 }
 
-// MKLDNNAdaptiveAvgPool2d is adaptive_avg_pool2d for tensors in oneDNN's layout.
+// MKLDNNAdaptiveAvgPool2d is [AdaptiveAvgPool2d] for tensors in oneDNN's layout.
 //
 //	mkldnn_adaptive_avg_pool2d(Tensor self, int[2] output_size) -> Tensor
 func MKLDNNAdaptiveAvgPool2d(self Tensor, outputSize []int64) Tensor {
@@ -1552,7 +1552,7 @@ func MKLDNNAdaptiveAvgPool2d(self Tensor, outputSize []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNAdaptiveAvgPool2dBackward computes the gradient of mkldnn_adaptive_avg_pool2d with respect
+// MKLDNNAdaptiveAvgPool2dBackward computes the gradient of [MKLDNNAdaptiveAvgPool2d] with respect
 // to its input.
 //
 //	mkldnn_adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor
@@ -1571,7 +1571,7 @@ func MKLDNNAdaptiveAvgPool2dBackward(gradOutput, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNAdaptiveAvgPool2dBackwardOut computes the gradient of mkldnn_adaptive_avg_pool2d with
+// MKLDNNAdaptiveAvgPool2dBackwardOut computes the gradient of [MKLDNNAdaptiveAvgPool2d] with
 // respect to its input, into out.
 //
 //	mkldnn_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!)
@@ -1594,7 +1594,7 @@ func MKLDNNAdaptiveAvgPool2dBackwardOut(gradOutput, self, out Tensor) Tensor {
 	return out
 }
 
-// MKLDNNAdaptiveAvgPool2dOut is adaptive_avg_pool2d for tensors in oneDNN's layout, into out.
+// MKLDNNAdaptiveAvgPool2dOut is [AdaptiveAvgPool2dOut] for tensors in oneDNN's layout, into out.
 //
 //	mkldnn_adaptive_avg_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1690,7 +1690,7 @@ type MKLDNNLinearOptions struct {
 	Bias Tensor // default: none
 }
 
-// MKLDNNLinear is linear for an input in oneDNN's layout.
+// MKLDNNLinear is [Linear] for an input in oneDNN's layout.
 //
 //	mkldnn_linear(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor
 func MKLDNNLinear(self, weight Tensor, opts ...MKLDNNLinearOptions) Tensor {
@@ -1715,8 +1715,8 @@ func MKLDNNLinear(self, weight Tensor, opts ...MKLDNNLinearOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNLinearBackward computes the gradients of mkldnn_linear with respect to input, weight and
-// bias, as output_mask asks.
+// MKLDNNLinearBackward computes the gradients of [MKLDNNLinear] with respect to input, weight and
+// bias, as outputMask asks.
 //
 //	mkldnn_linear_backward(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
 func MKLDNNLinearBackward(self, gradOutput, weight Tensor, outputMask [3]bool) (Tensor, Tensor, Tensor) {
@@ -1741,7 +1741,7 @@ func MKLDNNLinearBackward(self, gradOutput, weight Tensor, outputMask [3]bool) (
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// MKLDNNLinearBackwardInput computes the gradient of mkldnn_linear with respect to its input.
+// MKLDNNLinearBackwardInput computes the gradient of [MKLDNNLinear] with respect to its input.
 //
 //	mkldnn_linear_backward_input(int[] input_size, Tensor grad_output, Tensor weight) -> Tensor
 func MKLDNNLinearBackwardInput(inputSize []int64, gradOutput, weight Tensor) Tensor {
@@ -1762,7 +1762,7 @@ func MKLDNNLinearBackwardInput(inputSize []int64, gradOutput, weight Tensor) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNLinearBackwardInputOut computes the gradient of mkldnn_linear with respect to its input,
+// MKLDNNLinearBackwardInputOut computes the gradient of [MKLDNNLinear] with respect to its input,
 // into out.
 //
 //	mkldnn_linear_backward_input.out(int[] input_size, Tensor grad_output, Tensor weight, *, Tensor(a!) out) -> Tensor(a!)
@@ -1788,8 +1788,8 @@ func MKLDNNLinearBackwardInputOut(inputSize []int64, gradOutput, weight, out Ten
 	return out
 }
 
-// MKLDNNLinearBackwardOut computes the gradients of mkldnn_linear with respect to input, weight
-// and bias, as output_mask asks, into out.
+// MKLDNNLinearBackwardOut computes the gradients of [MKLDNNLinear] with respect to input, weight
+// and bias, as outputMask asks, into out0, out1 and out2.
 //
 //	mkldnn_linear_backward.out(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -1822,8 +1822,8 @@ func MKLDNNLinearBackwardOut(self, gradOutput, weight Tensor, outputMask [3]bool
 	return out0, out1, out2
 }
 
-// MKLDNNLinearBackwardWeights computes the gradients of mkldnn_linear with respect to weight and,
-// if bias_defined, bias.
+// MKLDNNLinearBackwardWeights computes the gradients of [MKLDNNLinear] with respect to weight and,
+// if biasDefined, bias.
 //
 //	mkldnn_linear_backward_weights(Tensor grad_output, Tensor input, Tensor weight, bool bias_defined) -> (Tensor, Tensor)
 func MKLDNNLinearBackwardWeights(gradOutput, input, weight Tensor, biasDefined bool) (Tensor, Tensor) {
@@ -1847,8 +1847,8 @@ func MKLDNNLinearBackwardWeights(gradOutput, input, weight Tensor, biasDefined b
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// MKLDNNLinearBackwardWeightsOut computes the gradients of mkldnn_linear with respect to weight
-// and, if bias_defined, bias, into out.
+// MKLDNNLinearBackwardWeightsOut computes the gradients of [MKLDNNLinear] with respect to weight
+// and, if biasDefined, bias, into out0 and out1.
 //
 //	mkldnn_linear_backward_weights.out(Tensor grad_output, Tensor input, Tensor weight, bool bias_defined, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -1878,7 +1878,7 @@ func MKLDNNLinearBackwardWeightsOut(gradOutput, input, weight Tensor, biasDefine
 	return out0, out1
 }
 
-// MKLDNNLinearOut is linear for an input in oneDNN's layout, into out.
+// MKLDNNLinearOut is [Linear] for an input in oneDNN's layout, into out.
 //
 //	mkldnn_linear.out(Tensor self, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1915,7 +1915,7 @@ type MKLDNNMaxPool2dOptions struct {
 	CeilMode bool
 }
 
-// MKLDNNMaxPool2d is max_pool2d for tensors in oneDNN's layout.
+// MKLDNNMaxPool2d is [MaxPool2d] for tensors in oneDNN's layout.
 //
 //	mkldnn_max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor
 func MKLDNNMaxPool2d(self Tensor, kernelSize []int64, opts ...MKLDNNMaxPool2dOptions) Tensor {
@@ -1962,7 +1962,7 @@ type MKLDNNMaxPool2dBackwardOptions struct {
 	CeilMode bool
 }
 
-// MKLDNNMaxPool2dBackward computes the gradient of mkldnn_max_pool2d with respect to its input.
+// MKLDNNMaxPool2dBackward computes the gradient of [MKLDNNMaxPool2d] with respect to its input.
 //
 //	mkldnn_max_pool2d_backward(Tensor grad_output, Tensor output, Tensor input, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor
 func MKLDNNMaxPool2dBackward(gradOutput, output, input Tensor, kernelSize []int64, opts ...MKLDNNMaxPool2dBackwardOptions) Tensor {
@@ -2007,7 +2007,7 @@ func MKLDNNMaxPool2dBackward(gradOutput, output, input Tensor, kernelSize []int6
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNMaxPool2dBackwardOut computes the gradient of mkldnn_max_pool2d with respect to its input,
+// MKLDNNMaxPool2dBackwardOut computes the gradient of [MKLDNNMaxPool2d] with respect to its input,
 // into out.
 //
 //	mkldnn_max_pool2d_backward.out(Tensor grad_output, Tensor output, Tensor input, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -2057,7 +2057,7 @@ func MKLDNNMaxPool2dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	return out
 }
 
-// MKLDNNMaxPool2dOut is max_pool2d for tensors in oneDNN's layout, into out.
+// MKLDNNMaxPool2dOut is [MaxPool2d] for tensors in oneDNN's layout, into out.
 //
 //	mkldnn_max_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2108,7 +2108,7 @@ type MKLDNNMaxPool3dOptions struct {
 	CeilMode bool
 }
 
-// MKLDNNMaxPool3d is max_pool3d for tensors in oneDNN's layout.
+// MKLDNNMaxPool3d is [MaxPool3d] for tensors in oneDNN's layout.
 //
 //	mkldnn_max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor
 func MKLDNNMaxPool3d(self Tensor, kernelSize []int64, opts ...MKLDNNMaxPool3dOptions) Tensor {
@@ -2155,7 +2155,7 @@ type MKLDNNMaxPool3dBackwardOptions struct {
 	CeilMode bool
 }
 
-// MKLDNNMaxPool3dBackward computes the gradient of mkldnn_max_pool3d with respect to its input.
+// MKLDNNMaxPool3dBackward computes the gradient of [MKLDNNMaxPool3d] with respect to its input.
 //
 //	mkldnn_max_pool3d_backward(Tensor grad_output, Tensor output, Tensor input, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor
 func MKLDNNMaxPool3dBackward(gradOutput, output, input Tensor, kernelSize []int64, opts ...MKLDNNMaxPool3dBackwardOptions) Tensor {
@@ -2200,7 +2200,7 @@ func MKLDNNMaxPool3dBackward(gradOutput, output, input Tensor, kernelSize []int6
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MKLDNNMaxPool3dBackwardOut computes the gradient of mkldnn_max_pool3d with respect to its input,
+// MKLDNNMaxPool3dBackwardOut computes the gradient of [MKLDNNMaxPool3d] with respect to its input,
 // into out.
 //
 //	mkldnn_max_pool3d_backward.out(Tensor grad_output, Tensor output, Tensor input, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -2250,7 +2250,7 @@ func MKLDNNMaxPool3dBackwardOut(gradOutput, output, input Tensor, kernelSize []i
 	return out
 }
 
-// MKLDNNMaxPool3dOut is max_pool3d for tensors in oneDNN's layout, into out.
+// MKLDNNMaxPool3dOut is [MaxPool3d] for tensors in oneDNN's layout, into out.
 //
 //	mkldnn_max_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2547,7 +2547,7 @@ func MKLDNNRNNLayer(input, weight0, weight1, weight2, weight3, hx, cx Tensor, re
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope), newTensor(&blk.r3, blk.scope)
 }
 
-// MKLDNNRNNLayerBackward computes the gradients of mkldnn_rnn_layer with respect to input,
+// MKLDNNRNNLayerBackward computes the gradients of [MKLDNNRNNLayer] with respect to input,
 // weights, biases and initial states.
 //
 //	mkldnn_rnn_layer_backward(Tensor input, Tensor weight1, Tensor weight2, Tensor weight3, Tensor weight4, Tensor hx_, Tensor cx_tmp, Tensor output, Tensor hy_, Tensor cy_, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, bool reverse, int mode, int hidden_size, int num_layers, bool has_biases, bool train, bool bidirectional, int[] batch_sizes, bool batch_first, Tensor workspace) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)
@@ -2627,8 +2627,8 @@ func MKLDNNRNNLayerBackward(input, weight1, weight2, weight3, weight4, hx, cxTmp
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope), newTensor(&blk.r3, blk.scope), newTensor(&blk.r4, blk.scope), newTensor(&blk.r5, blk.scope), newTensor(&blk.r6, blk.scope)
 }
 
-// MKLDNNRNNLayerBackwardOut computes the gradients of mkldnn_rnn_layer with respect to input,
-// weights, biases and initial states, into out.
+// MKLDNNRNNLayerBackwardOut computes the gradients of [MKLDNNRNNLayer] with respect to input,
+// weights, biases and initial states, into out0, out1, out2, out3, out4, out5 and out6.
 //
 //	mkldnn_rnn_layer_backward.out(Tensor input, Tensor weight1, Tensor weight2, Tensor weight3, Tensor weight4, Tensor hx_, Tensor cx_tmp, Tensor output, Tensor hy_, Tensor cy_, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, bool reverse, int mode, int hidden_size, int num_layers, bool has_biases, bool train, bool bidirectional, int[] batch_sizes, bool batch_first, Tensor workspace, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3, Tensor(e!) out4, Tensor(f!) out5, Tensor(g!) out6) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!), Tensor(e!), Tensor(f!), Tensor(g!))
 //
@@ -2724,7 +2724,7 @@ func MKLDNNRNNLayerBackwardOut(input, weight1, weight2, weight3, weight4, hx, cx
 }
 
 // MKLDNNRNNLayerOut runs one layer and direction of a recurrent network with oneDNN; returns
-// output, last h, last c and a workspace, into out.
+// output, last h, last c and a workspace, into out0, out1, out2 and out3.
 //
 //	mkldnn_rnn_layer.out(Tensor input, Tensor weight0, Tensor weight1, Tensor weight2, Tensor weight3, Tensor hx_, Tensor cx_, bool reverse, int[] batch_sizes, int mode, int hidden_size, int num_layers, bool has_biases, bool bidirectional, bool batch_first, bool train, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))
 //
@@ -2789,7 +2789,7 @@ func MKLDNNRNNLayerOut(input, weight0, weight1, weight2, weight3, hx, cx Tensor,
 	return out0, out1, out2, out3
 }
 
-// MPSConvolutionBackward computes the gradients of convolution on Apple's Metal backend with
+// MPSConvolutionBackward computes the gradients of [Convolution] on Apple's Metal backend with
 // respect to input, weight and bias.
 //
 //	mps_convolution_backward(Tensor self, Tensor grad_output, Tensor weight, SymInt[] padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
@@ -2826,8 +2826,8 @@ func MPSConvolutionBackward(self, gradOutput, weight Tensor, padding, stride, di
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// MPSConvolutionBackwardOut computes the gradients of convolution on Apple's Metal backend with
-// respect to input, weight and bias, into out.
+// MPSConvolutionBackwardOut computes the gradients of [Convolution] on Apple's Metal backend with
+// respect to input, weight and bias, into out0, out1 and out2.
 //
 //	mps_convolution_backward.out(Tensor self, Tensor grad_output, Tensor weight, SymInt[] padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -2911,7 +2911,7 @@ func MPSConvolutionTransposeBackward(self, gradOutput, weight Tensor, padding, o
 }
 
 // MPSConvolutionTransposeBackwardOut computes the gradients of transposed convolution on Apple's
-// Metal backend with respect to input and weight, into out.
+// Metal backend with respect to input and weight, into out0 and out1.
 //
 //	mps_convolution_transpose_backward.out(Tensor self, Tensor grad_output, Tensor weight, SymInt[] padding, SymInt[] output_padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool[2] output_mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //

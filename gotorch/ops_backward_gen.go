@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// AdaptiveAvgPool3dBackward computes the gradient of adaptive_avg_pool3d with respect to its
-// input.
+// AdaptiveAvgPool3dBackward computes the gradient of [AdaptiveAvgPool3d] with respect to its
+// input, into gradInput.
 //
 //	adaptive_avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -30,7 +30,7 @@ func AdaptiveAvgPool3dBackward(gradOutput, self, gradInput Tensor) Tensor {
 	return gradInput
 }
 
-// AdaptiveMaxPool2dBackward computes the gradient of adaptive_max_pool2d with respect to its
+// AdaptiveMaxPool2dBackward computes the gradient of [AdaptiveMaxPool2d] with respect to its
 // input, routing it to the positions in indices.
 //
 //	adaptive_max_pool2d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor
@@ -52,8 +52,8 @@ func AdaptiveMaxPool2dBackward(gradOutput, self, indices Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AdaptiveMaxPool2dBackwardGradInput computes the gradient of adaptive_max_pool2d with respect to
-// its input, routing it to the positions in indices.
+// AdaptiveMaxPool2dBackwardGradInput computes the gradient of [AdaptiveMaxPool2d] with respect to
+// its input, routing it to the positions in indices, into gradInput.
 //
 //	adaptive_max_pool2d_backward.grad_input(Tensor grad_output, Tensor self, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -78,7 +78,7 @@ func AdaptiveMaxPool2dBackwardGradInput(gradOutput, self, indices, gradInput Ten
 	return gradInput
 }
 
-// AdaptiveMaxPool3dBackward computes the gradient of adaptive_max_pool3d with respect to its
+// AdaptiveMaxPool3dBackward computes the gradient of [AdaptiveMaxPool3d] with respect to its
 // input, routing it to the positions in indices.
 //
 //	adaptive_max_pool3d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor
@@ -100,8 +100,8 @@ func AdaptiveMaxPool3dBackward(gradOutput, self, indices Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AdaptiveMaxPool3dBackwardGradInput computes the gradient of adaptive_max_pool3d with respect to
-// its input, routing it to the positions in indices.
+// AdaptiveMaxPool3dBackwardGradInput computes the gradient of [AdaptiveMaxPool3d] with respect to
+// its input, routing it to the positions in indices, into gradInput.
 //
 //	adaptive_max_pool3d_backward.grad_input(Tensor grad_output, Tensor self, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -126,7 +126,7 @@ func AdaptiveMaxPool3dBackwardGradInput(gradOutput, self, indices, gradInput Ten
 	return gradInput
 }
 
-// AffineGridGeneratorBackward computes the gradient of affine_grid_generator with respect to its
+// AffineGridGeneratorBackward computes the gradient of [AffineGridGenerator] with respect to its
 // matrices theta.
 //
 //	affine_grid_generator_backward(Tensor grad, SymInt[] size, bool align_corners) -> Tensor
@@ -147,7 +147,7 @@ func AffineGridGeneratorBackward(grad Tensor, size []int64, alignCorners bool) T
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool2dBackward computes the gradient of avg_pool2d with respect to its input.
+// AvgPool2dBackward computes the gradient of [AvgPool2d] with respect to its input.
 //
 //	avg_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor
 func AvgPool2dBackward(gradOutput, self Tensor, kernelSize, stride, padding []int64, ceilMode, countIncludePad bool, divisorOverride *int64) Tensor {
@@ -180,7 +180,8 @@ func AvgPool2dBackward(gradOutput, self Tensor, kernelSize, stride, padding []in
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool2dBackwardGradInput computes the gradient of avg_pool2d with respect to its input.
+// AvgPool2dBackwardGradInput computes the gradient of [AvgPool2d] with respect to its input, into
+// gradInput.
 //
 //	avg_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -217,7 +218,7 @@ func AvgPool2dBackwardGradInput(gradOutput, self Tensor, kernelSize, stride, pad
 	return gradInput
 }
 
-// AvgPool3dBackward computes the gradient of avg_pool3d with respect to its input.
+// AvgPool3dBackward computes the gradient of [AvgPool3d] with respect to its input.
 //
 //	avg_pool3d_backward(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor
 func AvgPool3dBackward(gradOutput, self Tensor, kernelSize, stride, padding []int64, ceilMode, countIncludePad bool, divisorOverride *int64) Tensor {
@@ -250,7 +251,8 @@ func AvgPool3dBackward(gradOutput, self Tensor, kernelSize, stride, padding []in
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool3dBackwardGradInput computes the gradient of avg_pool3d with respect to its input.
+// AvgPool3dBackwardGradInput computes the gradient of [AvgPool3d] with respect to its input, into
+// gradInput.
 //
 //	avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -288,7 +290,7 @@ func AvgPool3dBackwardGradInput(gradOutput, self Tensor, kernelSize, stride, pad
 }
 
 // BatchNormBackward computes the gradients of batch normalisation with respect to input, weight
-// and bias, as output_mask asks.
+// and bias, as outputMask asks.
 //
 //	batch_norm_backward(Tensor grad_out, Tensor input, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, bool update, float eps, bool[3] output_mask, Tensor reserve) -> (Tensor, Tensor, Tensor)
 func BatchNormBackward(gradOut, input, weight, runningMean, runningVar, saveMean, saveVar Tensor, update bool, eps float64, outputMask [3]bool, reserve Tensor) (Tensor, Tensor, Tensor) {
@@ -448,7 +450,7 @@ func BatchNormBackwardReduce(gradOut, input, mean, invstd, weight Tensor, inputG
 }
 
 // BatchNormBackwardReduceOut reduces, per channel, the sums that distributed batch normalisation's
-// backward needs, and the weight and bias gradients, into out.
+// backward needs, and the weight and bias gradients, into out0, out1, out2 and out3.
 //
 //	batch_norm_backward_reduce.out(Tensor grad_out, Tensor input, Tensor mean, Tensor invstd, Tensor? weight, bool input_g, bool weight_g, bool bias_g, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))
 //
@@ -500,8 +502,8 @@ type BinaryCrossEntropyBackwardOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// BinaryCrossEntropyBackward computes the gradient of binary_cross_entropy with respect to its
-// input probabilities.
+// BinaryCrossEntropyBackward computes the gradient of [BinaryCrossEntropy] with respect to its
+// input probabilities. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	binary_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean) -> Tensor
 func BinaryCrossEntropyBackward(gradOutput, self, target Tensor, opts ...BinaryCrossEntropyBackwardOptions) Tensor {
@@ -537,8 +539,9 @@ type BinaryCrossEntropyBackwardGradInputOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// BinaryCrossEntropyBackwardGradInput computes the gradient of binary_cross_entropy with respect
-// to its input probabilities.
+// BinaryCrossEntropyBackwardGradInput computes the gradient of [BinaryCrossEntropy] with respect
+// to its input probabilities, into gradInput. Reduction 0 leaves the losses as they are, 1 takes
+// their mean, 2 their sum.
 //
 //	binary_cross_entropy_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -572,8 +575,8 @@ func BinaryCrossEntropyBackwardGradInput(gradOutput, self, target, gradInput Ten
 	return gradInput
 }
 
-// ConvolutionBackward computes the gradients of convolution with respect to input, weight and
-// bias, as output_mask asks.
+// ConvolutionBackward computes the gradients of [Convolution] with respect to input, weight and
+// bias, as outputMask asks.
 //
 //	convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
 func ConvolutionBackward(gradOutput, input, weight Tensor, biasSizes, stride, padding, dilation []int64, transposed bool, outputPadding []int64, groups int64, outputMask [3]bool) (Tensor, Tensor, Tensor) {
@@ -617,8 +620,8 @@ func ConvolutionBackward(gradOutput, input, weight Tensor, biasSizes, stride, pa
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// ConvolutionBackwardOut computes the gradients of convolution with respect to input, weight and
-// bias, as output_mask asks, into out.
+// ConvolutionBackwardOut computes the gradients of [Convolution] with respect to input, weight and
+// bias, as outputMask asks, into out0, out1 and out2.
 //
 //	convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -713,7 +716,7 @@ func ConvolutionBackwardOverrideable(gradOutput, input, weight Tensor, stride, p
 }
 
 // ConvolutionBackwardOverrideableOut is the hook through which an out-of-tree backend supplies
-// convolution's backward; other backends refuse it, into out.
+// convolution's backward; other backends refuse it, into out0, out1 and out2.
 //
 //	convolution_backward_overrideable.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -762,7 +765,7 @@ func ConvolutionBackwardOverrideableOut(gradOutput, input, weight Tensor, stride
 	return out0, out1, out2
 }
 
-// ConvTBCBackward computes the gradients of conv_tbc with respect to input, weight and bias.
+// ConvTBCBackward computes the gradients of [ConvTBC] with respect to input, weight and bias.
 //
 //	conv_tbc_backward(Tensor self, Tensor input, Tensor weight, Tensor bias, int pad) -> (Tensor, Tensor, Tensor)
 func ConvTBCBackward(self, input, weight, bias Tensor, pad int64) (Tensor, Tensor, Tensor) {
@@ -790,8 +793,8 @@ func ConvTBCBackward(self, input, weight, bias Tensor, pad int64) (Tensor, Tenso
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// CumMaxMinBackward computes the gradient of cummax or cummin with respect to its input, given the
-// positions it returned.
+// CumMaxMinBackward computes the gradient of [CumMax] or cummin with respect to its input, given
+// the positions it returned.
 //
 //	cummaxmin_backward(Tensor grad, Tensor input, Tensor indices, int dim) -> Tensor
 func CumMaxMinBackward(grad, input, indices Tensor, dim int64) Tensor {
@@ -814,7 +817,7 @@ func CumMaxMinBackward(grad, input, indices Tensor, dim int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CumProdBackward computes the gradient of cumprod with respect to its input, also where that
+// CumProdBackward computes the gradient of [CumProd] with respect to its input, also where that
 // contains zeros.
 //
 //	cumprod_backward(Tensor grad, Tensor input, int dim, Tensor output) -> Tensor
@@ -838,8 +841,8 @@ func CumProdBackward(grad, input Tensor, dim int64, output Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// DiagonalBackward computes the gradient of diagonal with respect to its input: zeros of
-// input_sizes with grad_output on the diagonal.
+// DiagonalBackward computes the gradient of [Diagonal] with respect to its input: zeros of
+// inputSizes with gradOutput on the diagonal.
 //
 //	diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2) -> Tensor
 func DiagonalBackward(gradOutput Tensor, inputSizes []int64, offset, dim1, dim2 int64) Tensor {
@@ -863,8 +866,8 @@ func DiagonalBackward(gradOutput Tensor, inputSizes []int64, offset, dim1, dim2 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// DiagonalBackwardOut computes the gradient of diagonal with respect to its input: zeros of
-// input_sizes with grad_output on the diagonal, into out.
+// DiagonalBackwardOut computes the gradient of [Diagonal] with respect to its input: zeros of
+// inputSizes with gradOutput on the diagonal, into out.
 //
 //	diagonal_backward.out(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -892,8 +895,8 @@ func DiagonalBackwardOut(gradOutput Tensor, inputSizes []int64, offset, dim1, di
 	return out
 }
 
-// ELUBackward computes the gradient of elu with respect to its input, from the input or, if
-// is_result, from the output.
+// ELUBackward computes the gradient of [ELU] with respect to its input, from the input or, if
+// isResult, from the output.
 //
 //	elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result) -> Tensor
 func ELUBackward(gradOutput Tensor, alpha, scale, inputScale Scalar, isResult bool, selfOrResult Tensor) Tensor {
@@ -919,8 +922,8 @@ func ELUBackward(gradOutput Tensor, alpha, scale, inputScale Scalar, isResult bo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ELUBackwardGradInput computes the gradient of elu with respect to its input, from the input or,
-// if is_result, from the output.
+// ELUBackwardGradInput computes the gradient of [ELU] with respect to its input, from the input
+// or, if isResult, from the output, into gradInput.
 //
 //	elu_backward.grad_input(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -950,8 +953,8 @@ func ELUBackwardGradInput(gradOutput Tensor, alpha, scale, inputScale Scalar, is
 	return gradInput
 }
 
-// EmbeddingBackward computes the gradient of embedding with respect to its weight, dense or sparse
-// as asked.
+// EmbeddingBackward computes the gradient of [Embedding] with respect to its weight, dense or
+// sparse as asked.
 //
 //	embedding_backward(Tensor grad, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, bool sparse) -> Tensor
 func EmbeddingBackward(grad, indices Tensor, numWeights, paddingIdx int64, scaleGradByFreq, sparse bool) Tensor {
@@ -977,8 +980,8 @@ func EmbeddingBackward(grad, indices Tensor, numWeights, paddingIdx int64, scale
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// EmbeddingDenseBackward computes the gradient of embedding with respect to its weight as a dense
-// tensor of shape (num_weights, D).
+// EmbeddingDenseBackward computes the gradient of [Embedding] with respect to its weight as a
+// dense tensor of shape (numWeights, D).
 //
 //	embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor
 func EmbeddingDenseBackward(gradOutput, indices Tensor, numWeights, paddingIdx int64, scaleGradByFreq bool) Tensor {
@@ -1002,8 +1005,8 @@ func EmbeddingDenseBackward(gradOutput, indices Tensor, numWeights, paddingIdx i
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// EmbeddingDenseBackwardOut computes the gradient of embedding with respect to its weight as a
-// dense tensor of shape (num_weights, D), into out.
+// EmbeddingDenseBackwardOut computes the gradient of [Embedding] with respect to its weight as a
+// dense tensor of shape (numWeights, D), into out.
 //
 //	embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1031,8 +1034,8 @@ func EmbeddingDenseBackwardOut(gradOutput, indices Tensor, numWeights, paddingId
 	return out
 }
 
-// EmbeddingSparseBackward computes the gradient of embedding with respect to its weight as a
-// sparse COO tensor of shape (num_weights, D).
+// EmbeddingSparseBackward computes the gradient of [Embedding] with respect to its weight as a
+// sparse COO tensor of shape (numWeights, D).
 //
 //	embedding_sparse_backward(Tensor grad, Tensor indices, int num_weights, int padding_idx, bool scale_grad_by_freq) -> Tensor
 func EmbeddingSparseBackward(grad, indices Tensor, numWeights, paddingIdx int64, scaleGradByFreq bool) Tensor {
@@ -1057,7 +1060,7 @@ func EmbeddingSparseBackward(grad, indices Tensor, numWeights, paddingIdx int64,
 }
 
 // FakeQuantizePerChannelAffineCacheMaskBackward computes the gradient of
-// fake_quantize_per_channel_affine: grad where mask is true, zero elsewhere.
+// [FakeQuantizePerChannelAffine]: grad where mask is true, zero elsewhere.
 //
 //	fake_quantize_per_channel_affine_cachemask_backward(Tensor grad, Tensor mask) -> Tensor
 func FakeQuantizePerChannelAffineCacheMaskBackward(grad, mask Tensor) Tensor {
@@ -1076,7 +1079,7 @@ func FakeQuantizePerChannelAffineCacheMaskBackward(grad, mask Tensor) Tensor {
 }
 
 // FakeQuantizePerTensorAffineCacheMaskBackward computes the gradient of
-// fake_quantize_per_tensor_affine: grad where mask is true, zero elsewhere.
+// [FakeQuantizePerTensorAffine]: grad where mask is true, zero elsewhere.
 //
 //	fake_quantize_per_tensor_affine_cachemask_backward(Tensor grad, Tensor mask) -> Tensor
 func FakeQuantizePerTensorAffineCacheMaskBackward(grad, mask Tensor) Tensor {
@@ -1094,7 +1097,7 @@ func FakeQuantizePerTensorAffineCacheMaskBackward(grad, mask Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FractionalMaxPool2dBackward computes the gradient of fractional_max_pool2d with respect to its
+// FractionalMaxPool2dBackward computes the gradient of [FractionalMaxPool2d] with respect to its
 // input, routing it to the positions in indices.
 //
 //	fractional_max_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] output_size, Tensor indices) -> Tensor
@@ -1122,8 +1125,8 @@ func FractionalMaxPool2dBackward(gradOutput, self Tensor, kernelSize, outputSize
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FractionalMaxPool2dBackwardGradInput computes the gradient of fractional_max_pool2d with respect
-// to its input, routing it to the positions in indices.
+// FractionalMaxPool2dBackwardGradInput computes the gradient of [FractionalMaxPool2d] with respect
+// to its input, routing it to the positions in indices, into gradInput.
 //
 //	fractional_max_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] output_size, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1154,7 +1157,7 @@ func FractionalMaxPool2dBackwardGradInput(gradOutput, self Tensor, kernelSize, o
 	return gradInput
 }
 
-// FractionalMaxPool3dBackward computes the gradient of fractional_max_pool3d with respect to its
+// FractionalMaxPool3dBackward computes the gradient of [FractionalMaxPool3d] with respect to its
 // input, routing it to the positions in indices.
 //
 //	fractional_max_pool3d_backward(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] output_size, Tensor indices) -> Tensor
@@ -1182,8 +1185,8 @@ func FractionalMaxPool3dBackward(gradOutput, self Tensor, kernelSize, outputSize
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FractionalMaxPool3dBackwardGradInput computes the gradient of fractional_max_pool3d with respect
-// to its input, routing it to the positions in indices.
+// FractionalMaxPool3dBackwardGradInput computes the gradient of [FractionalMaxPool3d] with respect
+// to its input, routing it to the positions in indices, into gradInput.
 //
 //	fractional_max_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] output_size, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1214,7 +1217,7 @@ func FractionalMaxPool3dBackwardGradInput(gradOutput, self Tensor, kernelSize, o
 	return gradInput
 }
 
-// GatherBackward computes the gradient of gather with respect to its input: grad added at the
+// GatherBackward computes the gradient of [Gather] with respect to its input: grad added at the
 // positions of index.
 //
 //	gather_backward(Tensor grad, Tensor self, int dim, Tensor index, bool sparse_grad) -> Tensor
@@ -1245,7 +1248,8 @@ type GELUBackwardOptions struct {
 	Approximate string // default: "none"
 }
 
-// GELUBackward computes the gradient of gelu with respect to its input, for the same approximate.
+// GELUBackward computes the gradient of [GELU] with respect to its input, for the same
+// Approximate.
 //
 //	gelu_backward(Tensor grad_output, Tensor self, *, str approximate='none') -> Tensor
 func GELUBackward(gradOutput, self Tensor, opts ...GELUBackwardOptions) Tensor {
@@ -1277,8 +1281,8 @@ type GELUBackwardGradInputOptions struct {
 	Approximate string // default: "none"
 }
 
-// GELUBackwardGradInput computes the gradient of gelu with respect to its input, for the same
-// approximate.
+// GELUBackwardGradInput computes the gradient of [GELU] with respect to its input, for the same
+// Approximate, into gradInput.
 //
 //	gelu_backward.grad_input(Tensor grad_output, Tensor self, *, str approximate='none', Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1309,7 +1313,7 @@ func GELUBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...GELUBackw
 	return gradInput
 }
 
-// GLUBackward computes the gradient of glu with respect to its input.
+// GLUBackward computes the gradient of [GLU] with respect to its input.
 //
 //	glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor
 func GLUBackward(gradOutput, self Tensor, dim int64) Tensor {
@@ -1329,7 +1333,7 @@ func GLUBackward(gradOutput, self Tensor, dim int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GLUBackwardGradInput computes the gradient of glu with respect to its input.
+// GLUBackwardGradInput computes the gradient of [GLU] with respect to its input, into gradInput.
 //
 //	glu_backward.grad_input(Tensor grad_output, Tensor self, int dim, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1353,7 +1357,7 @@ func GLUBackwardGradInput(gradOutput, self Tensor, dim int64, gradInput Tensor) 
 	return gradInput
 }
 
-// GLUBackwardJVP computes the directional derivative of glu_backward, for forward-mode
+// GLUBackwardJVP computes the directional derivative of [GLUBackward], for forward-mode
 // differentiation of second order.
 //
 //	glu_backward_jvp(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx, int dim) -> Tensor
@@ -1383,7 +1387,7 @@ func GLUBackwardJVP(gradX, gradGLU, x, dgradGLU, dx Tensor, dim int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GLUBackwardJVPOut computes the directional derivative of glu_backward, for forward-mode
+// GLUBackwardJVPOut computes the directional derivative of [GLUBackward], for forward-mode
 // differentiation of second order, into out.
 //
 //	glu_backward_jvp.out(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx, int dim, *, Tensor(a!) out) -> Tensor(a!)
@@ -1417,8 +1421,8 @@ func GLUBackwardJVPOut(gradX, gradGLU, x, dgradGLU, dx Tensor, dim int64, out Te
 	return out
 }
 
-// GridSampler2dBackward computes the gradients of grid_sampler_2d with respect to input and grid,
-// as output_mask asks.
+// GridSampler2dBackward computes the gradients of [GridSampler2d] with respect to input and grid,
+// as outputMask asks.
 //
 //	grid_sampler_2d_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask) -> (Tensor, Tensor)
 func GridSampler2dBackward(gradOutput, input, grid Tensor, interpolationMode, paddingMode int64, alignCorners bool, outputMask [2]bool) (Tensor, Tensor) {
@@ -1448,8 +1452,8 @@ func GridSampler2dBackward(gradOutput, input, grid Tensor, interpolationMode, pa
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// GridSampler2dBackwardOut computes the gradients of grid_sampler_2d with respect to input and
-// grid, as output_mask asks, into out.
+// GridSampler2dBackwardOut computes the gradients of [GridSampler2d] with respect to input and
+// grid, as outputMask asks, into out0 and out1.
 //
 //	grid_sampler_2d_backward.out(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -1485,8 +1489,8 @@ func GridSampler2dBackwardOut(gradOutput, input, grid Tensor, interpolationMode,
 	return out0, out1
 }
 
-// GridSampler3dBackward computes the gradients of grid_sampler_3d with respect to input and grid,
-// as output_mask asks.
+// GridSampler3dBackward computes the gradients of [GridSampler3d] with respect to input and grid,
+// as outputMask asks.
 //
 //	grid_sampler_3d_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask) -> (Tensor, Tensor)
 func GridSampler3dBackward(gradOutput, input, grid Tensor, interpolationMode, paddingMode int64, alignCorners bool, outputMask [2]bool) (Tensor, Tensor) {
@@ -1516,8 +1520,8 @@ func GridSampler3dBackward(gradOutput, input, grid Tensor, interpolationMode, pa
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// GridSampler3dBackwardOut computes the gradients of grid_sampler_3d with respect to input and
-// grid, as output_mask asks, into out.
+// GridSampler3dBackwardOut computes the gradients of [GridSampler3d] with respect to input and
+// grid, as outputMask asks, into out0 and out1.
 //
 //	grid_sampler_3d_backward.out(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -1553,7 +1557,7 @@ func GridSampler3dBackwardOut(gradOutput, input, grid Tensor, interpolationMode,
 	return out0, out1
 }
 
-// HardshrinkBackward computes the gradient of hardshrink with respect to its input.
+// HardshrinkBackward computes the gradient of [Hardshrink] with respect to its input.
 //
 //	hardshrink_backward(Tensor grad_out, Tensor self, Scalar lambd) -> Tensor
 func HardshrinkBackward(gradOut, self Tensor, lambd Scalar) Tensor {
@@ -1578,7 +1582,8 @@ func (self Tensor) HardshrinkBackward(gradOut Tensor, lambd Scalar) Tensor {
 	return HardshrinkBackward(gradOut, self, lambd)
 }
 
-// HardshrinkBackwardGradInput computes the gradient of hardshrink with respect to its input.
+// HardshrinkBackwardGradInput computes the gradient of [Hardshrink] with respect to its input,
+// into gradInput.
 //
 //	hardshrink_backward.grad_input(Tensor grad_out, Tensor self, Scalar lambd, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1602,7 +1607,7 @@ func HardshrinkBackwardGradInput(gradOut, self Tensor, lambd Scalar, gradInput T
 	return gradInput
 }
 
-// HardsigmoidBackward computes the gradient of hardsigmoid with respect to its input.
+// HardsigmoidBackward computes the gradient of [Hardsigmoid] with respect to its input.
 //
 //	hardsigmoid_backward(Tensor grad_output, Tensor self) -> Tensor
 func HardsigmoidBackward(gradOutput, self Tensor) Tensor {
@@ -1620,7 +1625,8 @@ func HardsigmoidBackward(gradOutput, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HardsigmoidBackwardGradInput computes the gradient of hardsigmoid with respect to its input.
+// HardsigmoidBackwardGradInput computes the gradient of [Hardsigmoid] with respect to its input,
+// into gradInput.
 //
 //	hardsigmoid_backward.grad_input(Tensor grad_output, Tensor self, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1642,7 +1648,7 @@ func HardsigmoidBackwardGradInput(gradOutput, self, gradInput Tensor) Tensor {
 	return gradInput
 }
 
-// HardswishBackward computes the gradient of hardswish with respect to its input.
+// HardswishBackward computes the gradient of [Hardswish] with respect to its input.
 //
 //	hardswish_backward(Tensor grad_output, Tensor self) -> Tensor
 func HardswishBackward(gradOutput, self Tensor) Tensor {
@@ -1660,7 +1666,7 @@ func HardswishBackward(gradOutput, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HardswishBackwardOut computes the gradient of hardswish with respect to its input, into out.
+// HardswishBackwardOut computes the gradient of [Hardswish] with respect to its input, into out.
 //
 //	hardswish_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1682,7 +1688,7 @@ func HardswishBackwardOut(gradOutput, self, out Tensor) Tensor {
 	return out
 }
 
-// HardtanhBackward computes the gradient of hardtanh with respect to its input.
+// HardtanhBackward computes the gradient of [Hardtanh] with respect to its input.
 //
 //	hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor
 func HardtanhBackward(gradOutput, self Tensor, minVal, maxVal Scalar) Tensor {
@@ -1704,7 +1710,8 @@ func HardtanhBackward(gradOutput, self Tensor, minVal, maxVal Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HardtanhBackwardGradInput computes the gradient of hardtanh with respect to its input.
+// HardtanhBackwardGradInput computes the gradient of [Hardtanh] with respect to its input, into
+// gradInput.
 //
 //	hardtanh_backward.grad_input(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1730,7 +1737,8 @@ func HardtanhBackwardGradInput(gradOutput, self Tensor, minVal, maxVal Scalar, g
 	return gradInput
 }
 
-// HuberLossBackward computes the gradient of huber_loss with respect to its input.
+// HuberLossBackward computes the gradient of [HuberLoss] with respect to its input. reduction 0
+// leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> Tensor
 func HuberLossBackward(gradOutput, self, target Tensor, reduction int64, delta float64) Tensor {
@@ -1755,7 +1763,8 @@ func HuberLossBackward(gradOutput, self, target Tensor, reduction int64, delta f
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HuberLossBackwardOut computes the gradient of huber_loss with respect to its input.
+// HuberLossBackwardOut computes the gradient of [HuberLoss] with respect to its input, into
+// gradInput. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	huber_loss_backward.out(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1784,8 +1793,8 @@ func HuberLossBackwardOut(gradOutput, self, target Tensor, reduction int64, delt
 	return gradInput
 }
 
-// IndexSelectBackward computes the gradient of index_select with respect to its input: zeros of
-// self_sizes with the slices of grad added.
+// IndexSelectBackward computes the gradient of [IndexSelect] with respect to its input: zeros of
+// selfSizes with the slices of grad added.
 //
 //	index_select_backward(Tensor grad, SymInt[] self_sizes, int dim, Tensor index) -> Tensor
 func IndexSelectBackward(grad Tensor, selfSizes []int64, dim int64, index Tensor) Tensor {
@@ -1808,7 +1817,7 @@ func IndexSelectBackward(grad Tensor, selfSizes []int64, dim int64, index Tensor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// InfinitelyDifferentiableGELUBackward computes the gradient of gelu with respect to its input
+// InfinitelyDifferentiableGELUBackward computes the gradient of [GELU] with respect to its input
 // from operations that can be differentiated again.
 //
 //	infinitely_differentiable_gelu_backward(Tensor grad, Tensor self) -> Tensor
@@ -1827,8 +1836,8 @@ func InfinitelyDifferentiableGELUBackward(grad, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LeakyReLUBackward computes the gradient of leaky_relu with respect to its input, from the input
-// or, if self_is_result, from the output.
+// LeakyReLUBackward computes the gradient of [LeakyReLU] with respect to its input, from the input
+// or, if selfIsResult, from the output.
 //
 //	leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result) -> Tensor
 func LeakyReLUBackward(gradOutput, self Tensor, negativeSlope Scalar, selfIsResult bool) Tensor {
@@ -1850,8 +1859,8 @@ func LeakyReLUBackward(gradOutput, self Tensor, negativeSlope Scalar, selfIsResu
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LeakyReLUBackwardGradInput computes the gradient of leaky_relu with respect to its input, from
-// the input or, if self_is_result, from the output.
+// LeakyReLUBackwardGradInput computes the gradient of [LeakyReLU] with respect to its input, from
+// the input or, if selfIsResult, from the output, into gradInput.
 //
 //	leaky_relu_backward.grad_input(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -1877,7 +1886,7 @@ func LeakyReLUBackwardGradInput(gradOutput, self Tensor, negativeSlope Scalar, s
 	return gradInput
 }
 
-// LinearBackward computes the gradients of linear with respect to input, weight and bias, for
+// LinearBackward computes the gradients of [Linear] with respect to input, weight and bias, for
 // backends that fuse them.
 //
 //	linear_backward(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
@@ -1903,8 +1912,8 @@ func LinearBackward(self, gradOutput, weight Tensor, outputMask [3]bool) (Tensor
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LinearBackwardOut computes the gradients of linear with respect to input, weight and bias, for
-// backends that fuse them, into out.
+// LinearBackwardOut computes the gradients of [Linear] with respect to input, weight and bias, for
+// backends that fuse them, into out0, out1 and out2.
 //
 //	linear_backward.out(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -1942,7 +1951,7 @@ type LogitBackwardOptions struct {
 	Eps *float64 // default: none
 }
 
-// LogitBackward computes the gradient of logit with respect to its input, for the same eps.
+// LogitBackward computes the gradient of [Logit] with respect to its input, for the same Eps.
 //
 //	logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor
 func LogitBackward(gradOutput, self Tensor, opts ...LogitBackwardOptions) Tensor {
@@ -1971,8 +1980,8 @@ type LogitBackwardGradInputOptions struct {
 	Eps *float64 // default: none
 }
 
-// LogitBackwardGradInput computes the gradient of logit with respect to its input, for the same
-// eps.
+// LogitBackwardGradInput computes the gradient of [Logit] with respect to its input, for the same
+// Eps, into gradInput.
 //
 //	logit_backward.grad_input(Tensor grad_output, Tensor self, float? eps=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2000,8 +2009,8 @@ func LogitBackwardGradInput(gradOutput, self, gradInput Tensor, opts ...LogitBac
 	return gradInput
 }
 
-// LogSigmoidBackward computes the gradient of log_sigmoid with respect to its input, with the
-// buffer of log_sigmoid_forward.
+// LogSigmoidBackward computes the gradient of [LogSigmoid] with respect to its input, with the
+// buffer of [LogSigmoidForward].
 //
 //	log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor
 func LogSigmoidBackward(gradOutput, self, buffer Tensor) Tensor {
@@ -2022,8 +2031,8 @@ func LogSigmoidBackward(gradOutput, self, buffer Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LogSigmoidBackwardGradInput computes the gradient of log_sigmoid with respect to its input, with
-// the buffer of log_sigmoid_forward.
+// LogSigmoidBackwardGradInput computes the gradient of [LogSigmoid] with respect to its input,
+// with the buffer of [LogSigmoidForward], into gradInput.
 //
 //	log_sigmoid_backward.grad_input(Tensor grad_output, Tensor self, Tensor buffer, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2048,7 +2057,7 @@ func LogSigmoidBackwardGradInput(gradOutput, self, buffer, gradInput Tensor) Ten
 	return gradInput
 }
 
-// LSTMMPSBackward computes the gradients of lstm on Apple's Metal backend with respect to input,
+// LSTMMPSBackward computes the gradients of [LSTM] on Apple's Metal backend with respect to input,
 // parameters and initial states.
 //
 //	lstm_mps_backward(Tensor? grad_y, Tensor? grad_hy, Tensor? grad_cy, Tensor z_state, Tensor cell_state_fwd, Tensor input, Tensor layersOutputs, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor[], Tensor[])
@@ -2104,8 +2113,8 @@ func LSTMMPSBackward(gradY, gradHy, gradCy, zState, cellStateFwd, input, layersO
 	return newTensor(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope), newTensors(&blk.r2, blk.scope)
 }
 
-// LSTMMPSBackwardOut computes the gradients of lstm on Apple's Metal backend with respect to
-// input, parameters and initial states, into out.
+// LSTMMPSBackwardOut computes the gradients of [LSTM] on Apple's Metal backend with respect to
+// input, parameters and initial states, into out0, out1 and out2.
 //
 //	lstm_mps_backward.out(Tensor? grad_y, Tensor? grad_hy, Tensor? grad_cy, Tensor z_state, Tensor cell_state_fwd, Tensor input, Tensor layersOutputs, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first, *, Tensor(a!) out0, Tensor(b!)[] out1, Tensor(c!)[] out2) -> ()
 func LSTMMPSBackwardOut(gradY, gradHy, gradCy, zState, cellStateFwd, input, layersOutputs Tensor, hx, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional, batchFirst bool, out0 Tensor, out1, out2 []Tensor) {
@@ -2167,7 +2176,7 @@ func LSTMMPSBackwardOut(gradY, gradHy, gradCy, zState, cellStateFwd, input, laye
 	runtime.KeepAlive(unsafe.SliceData(out2))
 }
 
-// MaskedScatterBackward computes the gradient of masked_scatter with respect to source: the
+// MaskedScatterBackward computes the gradient of [MaskedScatter] with respect to source: the
 // selected elements, zero-padded to sizes.
 //
 //	masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor
@@ -2189,7 +2198,7 @@ func MaskedScatterBackward(gradOutput, mask Tensor, sizes []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MaskedSelectBackward computes the gradient of masked_select with respect to its input: grad
+// MaskedSelectBackward computes the gradient of [MaskedSelect] with respect to its input: grad
 // spread over the places where mask is true.
 //
 //	masked_select_backward(Tensor grad, Tensor input, Tensor mask) -> Tensor
@@ -2211,8 +2220,8 @@ func MaskedSelectBackward(grad, input, mask Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MatMulBackward computes the gradients of matmul with respect to both operands, as mask asks, for
-// backends that fuse them.
+// MatMulBackward computes the gradients of [MatMul] with respect to both operands, as mask asks,
+// for backends that fuse them.
 //
 //	matmul_backward(Tensor grad, Tensor self, Tensor other, bool[2] mask) -> (Tensor, Tensor)
 func MatMulBackward(grad, self, other Tensor, mask [2]bool) (Tensor, Tensor) {
@@ -2236,8 +2245,8 @@ func MatMulBackward(grad, self, other Tensor, mask [2]bool) (Tensor, Tensor) {
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// MatMulBackwardOut computes the gradients of matmul with respect to both operands, as mask asks,
-// for backends that fuse them, into out.
+// MatMulBackwardOut computes the gradients of [MatMul] with respect to both operands, as mask
+// asks, for backends that fuse them, into out0 and out1.
 //
 //	matmul_backward.out(Tensor grad, Tensor self, Tensor other, bool[2] mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -2293,7 +2302,7 @@ type MaxPool2dBackwardOptions struct {
 	CeilMode bool
 }
 
-// MaxPool2dBackward computes the gradient of max_pool2d with respect to its input, finding the
+// MaxPool2dBackward computes the gradient of [MaxPool2d] with respect to its input, finding the
 // maxima again, for Apple's Metal backend.
 //
 //	max_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor
@@ -2336,7 +2345,7 @@ func MaxPool2dBackward(gradOutput, self Tensor, kernelSize []int64, opts ...MaxP
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MaxPool2dBackwardOut computes the gradient of max_pool2d with respect to its input, finding the
+// MaxPool2dBackwardOut computes the gradient of [MaxPool2d] with respect to its input, finding the
 // maxima again, for Apple's Metal backend, into out.
 //
 //	max_pool2d_backward.out(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -2383,7 +2392,7 @@ func MaxPool2dBackwardOut(gradOutput, self Tensor, kernelSize []int64, out Tenso
 	return out
 }
 
-// MaxPool2dWithIndicesBackward computes the gradient of max_pool2d with respect to its input,
+// MaxPool2dWithIndicesBackward computes the gradient of [MaxPool2d] with respect to its input,
 // routing it to the positions in indices.
 //
 //	max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor
@@ -2419,8 +2428,8 @@ func MaxPool2dWithIndicesBackward(gradOutput, self Tensor, kernelSize, stride, p
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MaxPool2dWithIndicesBackwardGradInput computes the gradient of max_pool2d with respect to its
-// input, routing it to the positions in indices.
+// MaxPool2dWithIndicesBackwardGradInput computes the gradient of [MaxPool2d] with respect to its
+// input, routing it to the positions in indices, into gradInput.
 //
 //	max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2459,7 +2468,7 @@ func MaxPool2dWithIndicesBackwardGradInput(gradOutput, self Tensor, kernelSize, 
 	return gradInput
 }
 
-// MaxPool3dWithIndicesBackward computes the gradient of max_pool3d with respect to its input,
+// MaxPool3dWithIndicesBackward computes the gradient of [MaxPool3d] with respect to its input,
 // routing it to the positions in indices.
 //
 //	max_pool3d_with_indices_backward(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices) -> Tensor
@@ -2495,8 +2504,8 @@ func MaxPool3dWithIndicesBackward(gradOutput, self Tensor, kernelSize, stride, p
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MaxPool3dWithIndicesBackwardGradInput computes the gradient of max_pool3d with respect to its
-// input, routing it to the positions in indices.
+// MaxPool3dWithIndicesBackwardGradInput computes the gradient of [MaxPool3d] with respect to its
+// input, routing it to the positions in indices, into gradInput.
 //
 //	max_pool3d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2535,7 +2544,7 @@ func MaxPool3dWithIndicesBackwardGradInput(gradOutput, self Tensor, kernelSize, 
 	return gradInput
 }
 
-// MishBackward computes the gradient of mish with respect to its input.
+// MishBackward computes the gradient of [Mish] with respect to its input.
 //
 //	mish_backward(Tensor grad_output, Tensor self) -> Tensor
 func MishBackward(gradOutput, self Tensor) Tensor {
@@ -2553,7 +2562,8 @@ func MishBackward(gradOutput, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MSELossBackward computes the gradient of mse_loss with respect to its input.
+// MSELossBackward computes the gradient of [MSELoss] with respect to its input. reduction 0 leaves
+// the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor
 func MSELossBackward(gradOutput, self, target Tensor, reduction int64) Tensor {
@@ -2576,7 +2586,8 @@ func MSELossBackward(gradOutput, self, target Tensor, reduction int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MSELossBackwardGradInput computes the gradient of mse_loss with respect to its input.
+// MSELossBackwardGradInput computes the gradient of [MSELoss] with respect to its input, into
+// gradInput. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	mse_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2603,8 +2614,8 @@ func MSELossBackwardGradInput(gradOutput, self, target Tensor, reduction int64, 
 	return gradInput
 }
 
-// MultilabelMarginLossBackward computes the gradient of multilabel_margin_loss with respect to its
-// input.
+// MultilabelMarginLossBackward computes the gradient of [MultilabelMarginLoss] with respect to its
+// input. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	multilabel_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target) -> Tensor
 func MultilabelMarginLossBackward(gradOutput, self, target Tensor, reduction int64, isTarget Tensor) Tensor {
@@ -2630,8 +2641,9 @@ func MultilabelMarginLossBackward(gradOutput, self, target Tensor, reduction int
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MultilabelMarginLossBackwardGradInput computes the gradient of multilabel_margin_loss with
-// respect to its input.
+// MultilabelMarginLossBackwardGradInput computes the gradient of [MultilabelMarginLoss] with
+// respect to its input, into gradInput. reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	multilabel_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2667,7 +2679,8 @@ type MultiMarginLossBackwardOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// MultiMarginLossBackward computes the gradient of multi_margin_loss with respect to its input.
+// MultiMarginLossBackward computes the gradient of [MultiMarginLoss] with respect to its input.
+// Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	multi_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, Scalar p, Scalar margin, Tensor? weight=None, int reduction=Mean) -> Tensor
 func MultiMarginLossBackward(gradOutput, self, target Tensor, p, margin Scalar, opts ...MultiMarginLossBackwardOptions) Tensor {
@@ -2707,8 +2720,9 @@ type MultiMarginLossBackwardGradInputOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// MultiMarginLossBackwardGradInput computes the gradient of multi_margin_loss with respect to its
-// input.
+// MultiMarginLossBackwardGradInput computes the gradient of [MultiMarginLoss] with respect to its
+// input, into gradInput. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+// sum.
 //
 //	multi_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Scalar p, Scalar margin, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -2746,8 +2760,8 @@ func MultiMarginLossBackwardGradInput(gradOutput, self, target Tensor, p, margin
 	return gradInput
 }
 
-// NativeBatchNormBackward computes the gradients of native_batch_norm with respect to input,
-// weight and bias, as output_mask asks.
+// NativeBatchNormBackward computes the gradients of [NativeBatchNorm] with respect to input,
+// weight and bias, as outputMask asks.
 //
 //	native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
 func NativeBatchNormBackward(gradOut, input, weight, runningMean, runningVar, saveMean, saveInvstd Tensor, train bool, eps float64, outputMask [3]bool) (Tensor, Tensor, Tensor) {
@@ -2788,8 +2802,8 @@ func NativeBatchNormBackward(gradOut, input, weight, runningMean, runningVar, sa
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// NativeBatchNormBackwardOut computes the gradients of native_batch_norm with respect to input,
-// weight and bias, as output_mask asks, into out.
+// NativeBatchNormBackwardOut computes the gradients of [NativeBatchNorm] with respect to input,
+// weight and bias, as outputMask asks, into out0, out1 and out2.
 //
 //	native_batch_norm_backward.out(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -2838,8 +2852,8 @@ func NativeBatchNormBackwardOut(gradOut, input, weight, runningMean, runningVar,
 	return out0, out1, out2
 }
 
-// NativeDropoutBackward computes the gradient of native_dropout with respect to its input:
-// grad_output × mask × scale.
+// NativeDropoutBackward computes the gradient of [NativeDropout] with respect to its input:
+// gradOutput × mask × scale.
 //
 //	native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor
 func NativeDropoutBackward(gradOutput, mask Tensor, scale float64) Tensor {
@@ -2859,8 +2873,8 @@ func NativeDropoutBackward(gradOutput, mask Tensor, scale float64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NativeDropoutBackwardOut computes the gradient of native_dropout with respect to its input:
-// grad_output × mask × scale, into out.
+// NativeDropoutBackwardOut computes the gradient of [NativeDropout] with respect to its input:
+// gradOutput × mask × scale, into out.
 //
 //	native_dropout_backward.out(Tensor grad_output, Tensor mask, float scale, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2884,11 +2898,11 @@ func NativeDropoutBackwardOut(gradOutput, mask Tensor, scale float64, out Tensor
 	return out
 }
 
-// NativeGroupNormBackward computes the gradients of native_group_norm with respect to input,
-// weight and bias, as output_mask asks.
+// NativeGroupNormBackward computes the gradients of [NativeGroupNorm] with respect to input,
+// weight and bias, as outputMask asks.
 //
 //	native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
-func NativeGroupNormBackward(gradOut, input, mean, rstd, weight Tensor, n_, c_, hxW_, group int64, outputMask [3]bool) (Tensor, Tensor, Tensor) {
+func NativeGroupNormBackward(gradOut, input, mean, rstd, weight Tensor, n, c, hxW, group int64, outputMask [3]bool) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope      unsafe.Pointer
 		gradOut    unsafe.Pointer
@@ -2896,9 +2910,9 @@ func NativeGroupNormBackward(gradOut, input, mean, rstd, weight Tensor, n_, c_, 
 		mean       unsafe.Pointer
 		rstd       unsafe.Pointer
 		weight     unsafe.Pointer
-		n_         int64
-		c_         int64
-		hxW_       int64
+		n          int64
+		c          int64
+		hxW        int64
 		group      int64
 		outputMask unsafe.Pointer
 		r0         outTensor
@@ -2910,9 +2924,9 @@ func NativeGroupNormBackward(gradOut, input, mean, rstd, weight Tensor, n_, c_, 
 	blk.mean = mean.word(opNativeGroupNormBackward, "mean")
 	blk.rstd = rstd.word(opNativeGroupNormBackward, "rstd")
 	blk.weight = unsafe.Pointer(weight.T)
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.hxW_ = hxW_
+	blk.n = n
+	blk.c = c
+	blk.hxW = hxW
 	blk.group = group
 	blk.outputMask = unsafe.Pointer(&outputMask)
 	call(opNativeGroupNormBackward, unsafe.Pointer(&blk))
@@ -2924,13 +2938,13 @@ func NativeGroupNormBackward(gradOut, input, mean, rstd, weight Tensor, n_, c_, 
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// NativeGroupNormBackwardOut computes the gradients of native_group_norm with respect to input,
-// weight and bias, as output_mask asks, into out.
+// NativeGroupNormBackwardOut computes the gradients of [NativeGroupNorm] with respect to input,
+// weight and bias, as outputMask asks, into out0, out1 and out2.
 //
 //	native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
 // It returns out0, out1 and out2.
-func NativeGroupNormBackwardOut(gradOut, input, mean, rstd, weight Tensor, n_, c_, hxW_, group int64, outputMask [3]bool, out0, out1, out2 Tensor) (Tensor, Tensor, Tensor) {
+func NativeGroupNormBackwardOut(gradOut, input, mean, rstd, weight Tensor, n, c, hxW, group int64, outputMask [3]bool, out0, out1, out2 Tensor) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope      unsafe.Pointer
 		gradOut    unsafe.Pointer
@@ -2938,9 +2952,9 @@ func NativeGroupNormBackwardOut(gradOut, input, mean, rstd, weight Tensor, n_, c
 		mean       unsafe.Pointer
 		rstd       unsafe.Pointer
 		weight     unsafe.Pointer
-		n_         int64
-		c_         int64
-		hxW_       int64
+		n          int64
+		c          int64
+		hxW        int64
 		group      int64
 		outputMask unsafe.Pointer
 		out0       unsafe.Pointer
@@ -2952,9 +2966,9 @@ func NativeGroupNormBackwardOut(gradOut, input, mean, rstd, weight Tensor, n_, c
 	blk.mean = mean.word(opNativeGroupNormBackwardOut, "mean")
 	blk.rstd = rstd.word(opNativeGroupNormBackwardOut, "rstd")
 	blk.weight = unsafe.Pointer(weight.T)
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.hxW_ = hxW_
+	blk.n = n
+	blk.c = c
+	blk.hxW = hxW
 	blk.group = group
 	blk.outputMask = unsafe.Pointer(&outputMask)
 	blk.out0 = out0.word(opNativeGroupNormBackwardOut, "out0")
@@ -2972,8 +2986,8 @@ func NativeGroupNormBackwardOut(gradOut, input, mean, rstd, weight Tensor, n_, c
 	return out0, out1, out2
 }
 
-// NativeLayerNormBackward computes the gradients of native_layer_norm with respect to input,
-// weight and bias, as output_mask asks.
+// NativeLayerNormBackward computes the gradients of [NativeLayerNorm] with respect to input,
+// weight and bias, as outputMask asks.
 //
 //	native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
 func NativeLayerNormBackward(gradOut, input Tensor, normalizedShape []int64, mean, rstd, weight, bias Tensor, outputMask [3]bool) (Tensor, Tensor, Tensor) {
@@ -3010,8 +3024,8 @@ func NativeLayerNormBackward(gradOut, input Tensor, normalizedShape []int64, mea
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// NativeLayerNormBackwardOut computes the gradients of native_layer_norm with respect to input,
-// weight and bias, as output_mask asks, into out.
+// NativeLayerNormBackwardOut computes the gradients of [NativeLayerNorm] with respect to input,
+// weight and bias, as outputMask asks, into out0, out1 and out2.
 //
 //	native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -3056,8 +3070,9 @@ func NativeLayerNormBackwardOut(gradOut, input Tensor, normalizedShape []int64, 
 	return out0, out1, out2
 }
 
-// NLLLoss2dBackward computes the gradient of nll_loss2d with respect to its input, given the total
-// weight of the forward pass.
+// NLLLoss2dBackward computes the gradient of [NLLLoss2d] with respect to its input, given the
+// total weight of the forward pass. reduction 0 leaves the losses as they are, 1 takes their mean,
+// 2 their sum.
 //
 //	nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor
 func NLLLoss2dBackward(gradOutput, self, target, weight Tensor, reduction, ignoreIndex int64, totalWeight Tensor) Tensor {
@@ -3088,8 +3103,9 @@ func NLLLoss2dBackward(gradOutput, self, target, weight Tensor, reduction, ignor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NLLLoss2dBackwardGradInput computes the gradient of nll_loss2d with respect to its input, given
-// the total weight of the forward pass.
+// NLLLoss2dBackwardGradInput computes the gradient of [NLLLoss2d] with respect to its input, given
+// the total weight of the forward pass, into gradInput. reduction 0 leaves the losses as they are,
+// 1 takes their mean, 2 their sum.
 //
 //	nll_loss2d_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3124,8 +3140,9 @@ func NLLLoss2dBackwardGradInput(gradOutput, self, target, weight Tensor, reducti
 	return gradInput
 }
 
-// NLLLossBackward computes the gradient of nll_loss with respect to its input, given the total
-// weight of the forward pass.
+// NLLLossBackward computes the gradient of [NLLLoss] with respect to its input, given the total
+// weight of the forward pass. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+// their sum.
 //
 //	nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor
 func NLLLossBackward(gradOutput, self, target, weight Tensor, reduction, ignoreIndex int64, totalWeight Tensor) Tensor {
@@ -3156,8 +3173,9 @@ func NLLLossBackward(gradOutput, self, target, weight Tensor, reduction, ignoreI
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NLLLossBackwardGradInput computes the gradient of nll_loss with respect to its input, given the
-// total weight of the forward pass.
+// NLLLossBackwardGradInput computes the gradient of [NLLLoss] with respect to its input, given the
+// total weight of the forward pass, into gradInput. reduction 0 leaves the losses as they are, 1
+// takes their mean, 2 their sum.
 //
 //	nll_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3192,7 +3210,7 @@ func NLLLossBackwardGradInput(gradOutput, self, target, weight Tensor, reduction
 	return gradInput
 }
 
-// ReflectionPad1dBackward computes the gradient of reflection_pad1d with respect to its input.
+// ReflectionPad1dBackward computes the gradient of [ReflectionPad1d] with respect to its input.
 //
 //	reflection_pad1d_backward(Tensor grad_output, Tensor self, SymInt[2] padding) -> Tensor
 func ReflectionPad1dBackward(gradOutput, self Tensor, padding []int64) Tensor {
@@ -3213,8 +3231,8 @@ func ReflectionPad1dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ReflectionPad1dBackwardGradInput computes the gradient of reflection_pad1d with respect to its
-// input.
+// ReflectionPad1dBackwardGradInput computes the gradient of [ReflectionPad1d] with respect to its
+// input, into gradInput.
 //
 //	reflection_pad1d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[2] padding, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3239,7 +3257,7 @@ func ReflectionPad1dBackwardGradInput(gradOutput, self Tensor, padding []int64, 
 	return gradInput
 }
 
-// ReflectionPad2dBackward computes the gradient of reflection_pad2d with respect to its input.
+// ReflectionPad2dBackward computes the gradient of [ReflectionPad2d] with respect to its input.
 //
 //	reflection_pad2d_backward(Tensor grad_output, Tensor self, SymInt[4] padding) -> Tensor
 func ReflectionPad2dBackward(gradOutput, self Tensor, padding []int64) Tensor {
@@ -3260,8 +3278,8 @@ func ReflectionPad2dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ReflectionPad2dBackwardGradInput computes the gradient of reflection_pad2d with respect to its
-// input.
+// ReflectionPad2dBackwardGradInput computes the gradient of [ReflectionPad2d] with respect to its
+// input, into gradInput.
 //
 //	reflection_pad2d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[4] padding, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3286,7 +3304,7 @@ func ReflectionPad2dBackwardGradInput(gradOutput, self Tensor, padding []int64, 
 	return gradInput
 }
 
-// ReflectionPad3dBackward computes the gradient of reflection_pad3d with respect to its input.
+// ReflectionPad3dBackward computes the gradient of [ReflectionPad3d] with respect to its input.
 //
 //	reflection_pad3d_backward(Tensor grad_output, Tensor self, SymInt[6] padding) -> Tensor
 func ReflectionPad3dBackward(gradOutput, self Tensor, padding []int64) Tensor {
@@ -3307,8 +3325,8 @@ func ReflectionPad3dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ReflectionPad3dBackwardGradInput computes the gradient of reflection_pad3d with respect to its
-// input.
+// ReflectionPad3dBackwardGradInput computes the gradient of [ReflectionPad3d] with respect to its
+// input, into gradInput.
 //
 //	reflection_pad3d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[6] padding, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3333,7 +3351,7 @@ func ReflectionPad3dBackwardGradInput(gradOutput, self Tensor, padding []int64, 
 	return gradInput
 }
 
-// ReplicationPad1dBackward computes the gradient of replication_pad1d with respect to its input.
+// ReplicationPad1dBackward computes the gradient of [ReplicationPad1d] with respect to its input.
 //
 //	replication_pad1d_backward(Tensor grad_output, Tensor self, SymInt[2] padding) -> Tensor
 func ReplicationPad1dBackward(gradOutput, self Tensor, padding []int64) Tensor {
@@ -3354,8 +3372,8 @@ func ReplicationPad1dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ReplicationPad1dBackwardGradInput computes the gradient of replication_pad1d with respect to its
-// input.
+// ReplicationPad1dBackwardGradInput computes the gradient of [ReplicationPad1d] with respect to
+// its input, into gradInput.
 //
 //	replication_pad1d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[2] padding, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3380,7 +3398,7 @@ func ReplicationPad1dBackwardGradInput(gradOutput, self Tensor, padding []int64,
 	return gradInput
 }
 
-// ReplicationPad2dBackward computes the gradient of replication_pad2d with respect to its input.
+// ReplicationPad2dBackward computes the gradient of [ReplicationPad2d] with respect to its input.
 //
 //	replication_pad2d_backward(Tensor grad_output, Tensor self, SymInt[4] padding) -> Tensor
 func ReplicationPad2dBackward(gradOutput, self Tensor, padding []int64) Tensor {
@@ -3401,8 +3419,8 @@ func ReplicationPad2dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ReplicationPad2dBackwardGradInput computes the gradient of replication_pad2d with respect to its
-// input.
+// ReplicationPad2dBackwardGradInput computes the gradient of [ReplicationPad2d] with respect to
+// its input, into gradInput.
 //
 //	replication_pad2d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[4] padding, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3427,7 +3445,7 @@ func ReplicationPad2dBackwardGradInput(gradOutput, self Tensor, padding []int64,
 	return gradInput
 }
 
-// ReplicationPad3dBackward computes the gradient of replication_pad3d with respect to its input.
+// ReplicationPad3dBackward computes the gradient of [ReplicationPad3d] with respect to its input.
 //
 //	replication_pad3d_backward(Tensor grad_output, Tensor self, SymInt[6] padding) -> Tensor
 func ReplicationPad3dBackward(gradOutput, self Tensor, padding []int64) Tensor {
@@ -3448,8 +3466,8 @@ func ReplicationPad3dBackward(gradOutput, self Tensor, padding []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ReplicationPad3dBackwardGradInput computes the gradient of replication_pad3d with respect to its
-// input.
+// ReplicationPad3dBackwardGradInput computes the gradient of [ReplicationPad3d] with respect to
+// its input, into gradInput.
 //
 //	replication_pad3d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[6] padding, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3474,7 +3492,7 @@ func ReplicationPad3dBackwardGradInput(gradOutput, self Tensor, padding []int64,
 	return gradInput
 }
 
-// RReLUWithNoiseBackward computes the gradient of rrelu_with_noise with respect to its input,
+// RReLUWithNoiseBackward computes the gradient of [RReLUWithNoise] with respect to its input,
 // given the slopes in noise.
 //
 //	rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, bool self_is_result) -> Tensor
@@ -3504,7 +3522,7 @@ func RReLUWithNoiseBackward(gradOutput, self, noise Tensor, lower, upper Scalar,
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RReLUWithNoiseBackwardOut computes the gradient of rrelu_with_noise with respect to its input,
+// RReLUWithNoiseBackwardOut computes the gradient of [RReLUWithNoise] with respect to its input,
 // given the slopes in noise, into out.
 //
 //	rrelu_with_noise_backward.out(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, bool self_is_result, *, Tensor(a!) out) -> Tensor(a!)
@@ -3538,8 +3556,8 @@ func RReLUWithNoiseBackwardOut(gradOutput, self, noise Tensor, lower, upper Scal
 	return out
 }
 
-// SelectBackward computes the gradient of select with respect to its input: zeros of input_sizes
-// with grad_output in the slice.
+// SelectBackward computes the gradient of [Select] with respect to its input: zeros of inputSizes
+// with gradOutput in the slice.
 //
 //	select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor
 func SelectBackward(gradOutput Tensor, inputSizes []int64, dim, index int64) Tensor {
@@ -3561,8 +3579,8 @@ func SelectBackward(gradOutput Tensor, inputSizes []int64, dim, index int64) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SelectBackwardOut computes the gradient of select with respect to its input: zeros of
-// input_sizes with grad_output in the slice, into out.
+// SelectBackwardOut computes the gradient of [Select] with respect to its input: zeros of
+// inputSizes with gradOutput in the slice, into out.
 //
 //	select_backward.out(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3588,8 +3606,8 @@ func SelectBackwardOut(gradOutput Tensor, inputSizes []int64, dim, index int64, 
 	return out
 }
 
-// SigmoidBackward computes the gradient of sigmoid with respect to its input: grad_output × output
-// × (1 - output).
+// SigmoidBackward computes the gradient of [Sigmoid] with respect to its input: gradOutput ×
+// output × (1 - output).
 //
 //	sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor
 func SigmoidBackward(gradOutput, output Tensor) Tensor {
@@ -3607,8 +3625,8 @@ func SigmoidBackward(gradOutput, output Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SigmoidBackwardGradInput computes the gradient of sigmoid with respect to its input: grad_output
-// × output × (1 - output).
+// SigmoidBackwardGradInput computes the gradient of [Sigmoid] with respect to its input:
+// gradOutput × output × (1 - output), into gradInput.
 //
 //	sigmoid_backward.grad_input(Tensor grad_output, Tensor output, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3630,7 +3648,7 @@ func SigmoidBackwardGradInput(gradOutput, output, gradInput Tensor) Tensor {
 	return gradInput
 }
 
-// SiLUBackward computes the gradient of silu with respect to its input.
+// SiLUBackward computes the gradient of [SiLU] with respect to its input.
 //
 //	silu_backward(Tensor grad_output, Tensor self) -> Tensor
 func SiLUBackward(gradOutput, self Tensor) Tensor {
@@ -3648,7 +3666,7 @@ func SiLUBackward(gradOutput, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SiLUBackwardGradInput computes the gradient of silu with respect to its input.
+// SiLUBackwardGradInput computes the gradient of [SiLU] with respect to its input, into gradInput.
 //
 //	silu_backward.grad_input(Tensor grad_output, Tensor self, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3670,8 +3688,8 @@ func SiLUBackwardGradInput(gradOutput, self, gradInput Tensor) Tensor {
 	return gradInput
 }
 
-// SliceBackward computes the gradient of slice with respect to its input: zeros of input_sizes
-// with grad_output in the slice.
+// SliceBackward computes the gradient of [SliceDim] with respect to its input: zeros of inputSizes
+// with gradOutput in the slice.
 //
 //	slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor
 func SliceBackward(gradOutput Tensor, inputSizes []int64, dim, start, end, step int64) Tensor {
@@ -3697,8 +3715,8 @@ func SliceBackward(gradOutput Tensor, inputSizes []int64, dim, start, end, step 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SliceBackwardOut computes the gradient of slice with respect to its input: zeros of input_sizes
-// with grad_output in the slice, into out.
+// SliceBackwardOut computes the gradient of [SliceDim] with respect to its input: zeros of
+// inputSizes with gradOutput in the slice, into out.
 //
 //	slice_backward.out(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3728,7 +3746,8 @@ func SliceBackwardOut(gradOutput Tensor, inputSizes []int64, dim, start, end, st
 	return out
 }
 
-// SmoothL1LossBackward computes the gradient of smooth_l1_loss with respect to its input.
+// SmoothL1LossBackward computes the gradient of [SmoothL1Loss] with respect to its input.
+// reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> Tensor
 func SmoothL1LossBackward(gradOutput, self, target Tensor, reduction int64, beta float64) Tensor {
@@ -3753,7 +3772,8 @@ func SmoothL1LossBackward(gradOutput, self, target Tensor, reduction int64, beta
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SmoothL1LossBackwardGradInput computes the gradient of smooth_l1_loss with respect to its input.
+// SmoothL1LossBackwardGradInput computes the gradient of [SmoothL1Loss] with respect to its input,
+// into gradInput. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	smooth_l1_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3782,7 +3802,8 @@ func SmoothL1LossBackwardGradInput(gradOutput, self, target Tensor, reduction in
 	return gradInput
 }
 
-// SoftMarginLossBackward computes the gradient of soft_margin_loss with respect to its input.
+// SoftMarginLossBackward computes the gradient of [SoftMarginLoss] with respect to its input.
+// reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor
 func SoftMarginLossBackward(gradOutput, self, target Tensor, reduction int64) Tensor {
@@ -3805,8 +3826,9 @@ func SoftMarginLossBackward(gradOutput, self, target Tensor, reduction int64) Te
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SoftMarginLossBackwardGradInput computes the gradient of soft_margin_loss with respect to its
-// input.
+// SoftMarginLossBackwardGradInput computes the gradient of [SoftMarginLoss] with respect to its
+// input, into gradInput. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+// sum.
 //
 //	soft_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3833,7 +3855,7 @@ func SoftMarginLossBackwardGradInput(gradOutput, self, target Tensor, reduction 
 	return gradInput
 }
 
-// SoftplusBackward computes the gradient of softplus with respect to its input.
+// SoftplusBackward computes the gradient of [Softplus] with respect to its input.
 //
 //	softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor
 func SoftplusBackward(gradOutput, self Tensor, beta, threshold Scalar) Tensor {
@@ -3855,7 +3877,8 @@ func SoftplusBackward(gradOutput, self Tensor, beta, threshold Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SoftplusBackwardGradInput computes the gradient of softplus with respect to its input.
+// SoftplusBackwardGradInput computes the gradient of [Softplus] with respect to its input, into
+// gradInput.
 //
 //	softplus_backward.grad_input(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3881,7 +3904,7 @@ func SoftplusBackwardGradInput(gradOutput, self Tensor, beta, threshold Scalar, 
 	return gradInput
 }
 
-// SoftshrinkBackward computes the gradient of softshrink with respect to its input.
+// SoftshrinkBackward computes the gradient of [Softshrink] with respect to its input.
 //
 //	softshrink_backward(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor
 func SoftshrinkBackward(gradOutput, self Tensor, lambd Scalar) Tensor {
@@ -3901,7 +3924,8 @@ func SoftshrinkBackward(gradOutput, self Tensor, lambd Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SoftshrinkBackwardGradInput computes the gradient of softshrink with respect to its input.
+// SoftshrinkBackwardGradInput computes the gradient of [Softshrink] with respect to its input,
+// into gradInput.
 //
 //	softshrink_backward.grad_input(Tensor grad_output, Tensor self, Scalar lambd, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3925,7 +3949,7 @@ func SoftshrinkBackwardGradInput(gradOutput, self Tensor, lambd Scalar, gradInpu
 	return gradInput
 }
 
-// TanhBackward computes the gradient of tanh with respect to its input: grad_output × (1 -
+// TanhBackward computes the gradient of [Tanh] with respect to its input: gradOutput × (1 -
 // output²).
 //
 //	tanh_backward(Tensor grad_output, Tensor output) -> Tensor
@@ -3944,8 +3968,8 @@ func TanhBackward(gradOutput, output Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// TanhBackwardGradInput computes the gradient of tanh with respect to its input: grad_output × (1
-// - output²).
+// TanhBackwardGradInput computes the gradient of [Tanh] with respect to its input: gradOutput × (1
+// - output²), into gradInput.
 //
 //	tanh_backward.grad_input(Tensor grad_output, Tensor output, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -3967,8 +3991,8 @@ func TanhBackwardGradInput(gradOutput, output, gradInput Tensor) Tensor {
 	return gradInput
 }
 
-// ThresholdBackward computes the gradient of threshold or relu with respect to its input:
-// grad_output where self exceeds threshold.
+// ThresholdBackward computes the gradient of [Threshold] or [ReLU] with respect to its input:
+// gradOutput where self exceeds threshold.
 //
 //	threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor
 func ThresholdBackward(gradOutput, self Tensor, threshold Scalar) Tensor {
@@ -3988,8 +4012,8 @@ func ThresholdBackward(gradOutput, self Tensor, threshold Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ThresholdBackwardGradInput computes the gradient of threshold or relu with respect to its input:
-// grad_output where self exceeds threshold.
+// ThresholdBackwardGradInput computes the gradient of [Threshold] or [ReLU] with respect to its
+// input: gradOutput where self exceeds threshold, into gradInput.
 //
 //	threshold_backward.grad_input(Tensor grad_output, Tensor self, Scalar threshold, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4018,7 +4042,7 @@ type ToDenseBackwardOptions struct {
 	MaskedGrad *bool // default: none
 }
 
-// ToDenseBackward computes the gradient of to_dense with respect to its sparse or oneDNN input.
+// ToDenseBackward computes the gradient of [ToDense] with respect to its sparse or oneDNN input.
 //
 //	to_dense_backward(Tensor grad, Tensor input, bool? masked_grad=None) -> Tensor
 func ToDenseBackward(grad, input Tensor, opts ...ToDenseBackwardOptions) Tensor {
@@ -4042,7 +4066,7 @@ func ToDenseBackward(grad, input Tensor, opts ...ToDenseBackwardOptions) Tensor 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ToMKLDNNBackward computes the gradient of to_mkldnn with respect to its input, as a dense
+// ToMKLDNNBackward computes the gradient of [ToMKLDNN] with respect to its input, as a dense
 // tensor.
 //
 //	to_mkldnn_backward(Tensor grad, Tensor input) -> Tensor
@@ -4061,8 +4085,8 @@ func ToMKLDNNBackward(grad, input Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// TraceBackward computes the gradient of trace with respect to its input: grad on the diagonal of
-// zeros of the given sizes.
+// TraceBackward computes the gradient of [Trace] with respect to its input: grad on the diagonal
+// of zeros of the given sizes.
 //
 //	trace_backward(Tensor grad, SymInt[] sizes) -> Tensor
 func TraceBackward(grad Tensor, sizes []int64) Tensor {
@@ -4080,8 +4104,8 @@ func TraceBackward(grad Tensor, sizes []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UnfoldBackward computes the gradient of unfold with respect to its input, summing where windows
-// overlap.
+// UnfoldBackward computes the gradient of [Unfold] with respect to its input, summing where
+// windows overlap.
 //
 //	unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> Tensor
 func UnfoldBackward(gradIn Tensor, inputSizes []int64, dim, size, step int64) Tensor {
@@ -4105,7 +4129,7 @@ func UnfoldBackward(gradIn Tensor, inputSizes []int64, dim, size, step int64) Te
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UnfoldBackwardOut computes the gradient of unfold with respect to its input, summing where
+// UnfoldBackwardOut computes the gradient of [Unfold] with respect to its input, summing where
 // windows overlap, into out.
 //
 //	unfold_backward.out(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step, *, Tensor(a!) out) -> Tensor(a!)
@@ -4140,8 +4164,8 @@ type UpsampleBicubic2dBackwardOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleBicubic2dBackward computes the gradient of upsample_bicubic2d with respect to its input
-// of size input_size.
+// UpsampleBicubic2dBackward computes the gradient of [UpsampleBicubic2d] with respect to its input
+// of size inputSize.
 //
 //	upsample_bicubic2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleBicubic2dBackward(gradOutput Tensor, outputSize, inputSize []int64, alignCorners bool, opts ...UpsampleBicubic2dBackwardOptions) Tensor {
@@ -4178,8 +4202,8 @@ type UpsampleBicubic2dBackwardGradInputOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleBicubic2dBackwardGradInput computes the gradient of upsample_bicubic2d with respect to
-// its input of size input_size.
+// UpsampleBicubic2dBackwardGradInput computes the gradient of [UpsampleBicubic2d] with respect to
+// its input of size inputSize, into gradInput.
 //
 //	upsample_bicubic2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4220,8 +4244,8 @@ type UpsampleBilinear2dBackwardOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleBilinear2dBackward computes the gradient of upsample_bilinear2d with respect to its
-// input of size input_size.
+// UpsampleBilinear2dBackward computes the gradient of [UpsampleBilinear2d] with respect to its
+// input of size inputSize.
 //
 //	upsample_bilinear2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleBilinear2dBackward(gradOutput Tensor, outputSize, inputSize []int64, alignCorners bool, opts ...UpsampleBilinear2dBackwardOptions) Tensor {
@@ -4258,8 +4282,8 @@ type UpsampleBilinear2dBackwardGradInputOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleBilinear2dBackwardGradInput computes the gradient of upsample_bilinear2d with respect to
-// its input of size input_size.
+// UpsampleBilinear2dBackwardGradInput computes the gradient of [UpsampleBilinear2d] with respect
+// to its input of size inputSize, into gradInput.
 //
 //	upsample_bilinear2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4299,8 +4323,8 @@ type UpsampleLinear1dBackwardOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleLinear1dBackward computes the gradient of upsample_linear1d with respect to its input of
-// size input_size.
+// UpsampleLinear1dBackward computes the gradient of [UpsampleLinear1d] with respect to its input
+// of size inputSize.
 //
 //	upsample_linear1d_backward(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, bool align_corners, float? scales=None) -> Tensor
 func UpsampleLinear1dBackward(gradOutput Tensor, outputSize, inputSize []int64, alignCorners bool, opts ...UpsampleLinear1dBackwardOptions) Tensor {
@@ -4334,8 +4358,8 @@ type UpsampleLinear1dBackwardGradInputOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleLinear1dBackwardGradInput computes the gradient of upsample_linear1d with respect to its
-// input of size input_size.
+// UpsampleLinear1dBackwardGradInput computes the gradient of [UpsampleLinear1d] with respect to
+// its input of size inputSize, into gradInput.
 //
 //	upsample_linear1d_backward.grad_input(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, bool align_corners, float? scales=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4373,8 +4397,8 @@ type UpsampleNearest1dBackwardOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleNearest1dBackward computes the gradient of upsample_nearest1d with respect to its input
-// of size input_size.
+// UpsampleNearest1dBackward computes the gradient of [UpsampleNearest1d] with respect to its input
+// of size inputSize.
 //
 //	upsample_nearest1d_backward(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, float? scales=None) -> Tensor
 func UpsampleNearest1dBackward(gradOutput Tensor, outputSize, inputSize []int64, opts ...UpsampleNearest1dBackwardOptions) Tensor {
@@ -4406,8 +4430,8 @@ type UpsampleNearest1dBackwardGradInputOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleNearest1dBackwardGradInput computes the gradient of upsample_nearest1d with respect to
-// its input of size input_size.
+// UpsampleNearest1dBackwardGradInput computes the gradient of [UpsampleNearest1d] with respect to
+// its input of size inputSize, into gradInput.
 //
 //	upsample_nearest1d_backward.grad_input(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, float? scales=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4444,8 +4468,8 @@ type UpsampleNearest2dBackwardOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearest2dBackward computes the gradient of upsample_nearest2d with respect to its input
-// of size input_size.
+// UpsampleNearest2dBackward computes the gradient of [UpsampleNearest2d] with respect to its input
+// of size inputSize.
 //
 //	upsample_nearest2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleNearest2dBackward(gradOutput Tensor, outputSize, inputSize []int64, opts ...UpsampleNearest2dBackwardOptions) Tensor {
@@ -4480,8 +4504,8 @@ type UpsampleNearest2dBackwardGradInputOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearest2dBackwardGradInput computes the gradient of upsample_nearest2d with respect to
-// its input of size input_size.
+// UpsampleNearest2dBackwardGradInput computes the gradient of [UpsampleNearest2d] with respect to
+// its input of size inputSize, into gradInput.
 //
 //	upsample_nearest2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4521,8 +4545,8 @@ type UpsampleNearest3dBackwardOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearest3dBackward computes the gradient of upsample_nearest3d with respect to its input
-// of size input_size.
+// UpsampleNearest3dBackward computes the gradient of [UpsampleNearest3d] with respect to its input
+// of size inputSize.
 //
 //	upsample_nearest3d_backward(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleNearest3dBackward(gradOutput Tensor, outputSize, inputSize []int64, opts ...UpsampleNearest3dBackwardOptions) Tensor {
@@ -4560,8 +4584,8 @@ type UpsampleNearest3dBackwardGradInputOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearest3dBackwardGradInput computes the gradient of upsample_nearest3d with respect to
-// its input of size input_size.
+// UpsampleNearest3dBackwardGradInput computes the gradient of [UpsampleNearest3d] with respect to
+// its input of size inputSize, into gradInput.
 //
 //	upsample_nearest3d_backward.grad_input(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4603,8 +4627,8 @@ type UpsampleTrilinear3dBackwardOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleTrilinear3dBackward computes the gradient of upsample_trilinear3d with respect to its
-// input of size input_size.
+// UpsampleTrilinear3dBackward computes the gradient of [UpsampleTrilinear3d] with respect to its
+// input of size inputSize.
 //
 //	upsample_trilinear3d_backward(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleTrilinear3dBackward(gradOutput Tensor, outputSize, inputSize []int64, alignCorners bool, opts ...UpsampleTrilinear3dBackwardOptions) Tensor {
@@ -4644,8 +4668,8 @@ type UpsampleTrilinear3dBackwardGradInputOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleTrilinear3dBackwardGradInput computes the gradient of upsample_trilinear3d with respect
-// to its input of size input_size.
+// UpsampleTrilinear3dBackwardGradInput computes the gradient of [UpsampleTrilinear3d] with respect
+// to its input of size inputSize, into gradInput.
 //
 //	upsample_trilinear3d_backward.grad_input(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!)
 //
@@ -4683,7 +4707,8 @@ func UpsampleTrilinear3dBackwardGradInput(gradOutput Tensor, outputSize, inputSi
 }
 
 // ValueSelectingReductionBackward computes the gradient of a reduction that picks one element
-// along dim, such as max, min, median or mode.
+// along dim, such as max, min, median or mode. keepdim keeps the dimensions that are reduced, with
+// size 1.
 //
 //	value_selecting_reduction_backward(Tensor grad, int dim, Tensor indices, SymInt[] sizes, bool keepdim) -> Tensor
 func ValueSelectingReductionBackward(grad Tensor, dim int64, indices Tensor, sizes []int64, keepdim bool) Tensor {

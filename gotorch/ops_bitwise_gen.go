@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// And is bitwise_and as the operator &, logical for bool operands, in place.
+// And is [BitwiseAnd] as the operator &, logical for bool operands.
 //
 //	__and__.Tensor(Tensor self, Tensor other) -> Tensor
 func And(self, other Tensor) Tensor {
@@ -30,7 +30,7 @@ func (self Tensor) And(other Tensor) Tensor {
 	return And(self, other)
 }
 
-// And_ is bitwise_and as the operator &=, writing the result to self, in place.
+// And_ is [BitwiseAnd_] as the operator &=, writing the result to self.
 //
 //	__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -54,7 +54,7 @@ func (self Tensor) And_(other Tensor) Tensor {
 	return And_(self, other)
 }
 
-// AndScalar is bitwise_and as the operator &, logical for bool operands, in place.
+// AndScalar is [BitwiseAndScalar] as the operator &, logical for bool operands. other is a number.
 //
 //	__and__.Scalar(Tensor self, Scalar other) -> Tensor
 func AndScalar(self Tensor, other Scalar) Tensor {
@@ -76,7 +76,8 @@ func (self Tensor) AndScalar(other Scalar) Tensor {
 	return AndScalar(self, other)
 }
 
-// AndScalar_ is bitwise_and as the operator &=, writing the result to self, in place.
+// AndScalar_ is [BitwiseAndScalar_] as the operator &=, writing the result to self. other is a
+// number.
 //
 //	__iand__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -178,7 +179,7 @@ func BitwiseAndOut(self, other, out Tensor) Tensor {
 }
 
 // BitwiseAndScalar returns the bitwise AND of two integer operands, or the logical AND of two bool
-// ones, with broadcasting.
+// ones, with broadcasting. other is a number.
 //
 //	bitwise_and.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -203,7 +204,7 @@ func (self Tensor) BitwiseAndScalar(other Scalar) Tensor {
 }
 
 // BitwiseAndScalar_ returns the bitwise AND of two integer operands, or the logical AND of two
-// bool ones, with broadcasting, in place.
+// bool ones, with broadcasting, in place. other is a number.
 //
 //	bitwise_and_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -229,7 +230,7 @@ func (self Tensor) BitwiseAndScalar_(other Scalar) Tensor {
 }
 
 // BitwiseAndScalarOut returns the bitwise AND of two integer operands, or the logical AND of two
-// bool ones, with broadcasting, into out.
+// bool ones, with broadcasting, into out. other is a number.
 //
 //	bitwise_and.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -253,7 +254,7 @@ func BitwiseAndScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 }
 
 // BitwiseAndScalarTensor returns the bitwise AND of two integer operands, or the logical AND of
-// two bool ones, with broadcasting.
+// two bool ones, with broadcasting. self is a number.
 //
 //	bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor
 //
@@ -273,7 +274,7 @@ func BitwiseAndScalarTensor(self Scalar, other Tensor) Tensor {
 }
 
 // BitwiseAndScalarTensorOut returns the bitwise AND of two integer operands, or the logical AND of
-// two bool ones, with broadcasting, into out.
+// two bool ones, with broadcasting, into out. self is a number.
 //
 //	bitwise_and.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -375,7 +376,7 @@ func BitwiseLeftShiftOut(self, other, out Tensor) Tensor {
 }
 
 // BitwiseLeftShiftScalarTensor shifts the bits of each integer element to the left by other
-// places, which multiplies it by 2 to that power.
+// places, which multiplies it by 2 to that power. self is a number.
 //
 //	bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor
 //
@@ -395,7 +396,7 @@ func BitwiseLeftShiftScalarTensor(self Scalar, other Tensor) Tensor {
 }
 
 // BitwiseLeftShiftScalarTensorOut shifts the bits of each integer element to the left by other
-// places, which multiplies it by 2 to that power, into out.
+// places, which multiplies it by 2 to that power, into out. self is a number.
 //
 //	bitwise_left_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -419,7 +420,7 @@ func BitwiseLeftShiftScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 }
 
 // BitwiseLeftShiftTensorScalar shifts the bits of each integer element to the left by other
-// places, which multiplies it by 2 to that power.
+// places, which multiplies it by 2 to that power. other is a number.
 //
 //	bitwise_left_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -444,7 +445,7 @@ func (self Tensor) BitwiseLeftShiftTensorScalar(other Scalar) Tensor {
 }
 
 // BitwiseLeftShiftTensorScalar_ shifts the bits of each integer element to the left by other
-// places, which multiplies it by 2 to that power, in place.
+// places, which multiplies it by 2 to that power, in place. other is a number.
 //
 //	bitwise_left_shift_.Tensor_Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -470,7 +471,7 @@ func (self Tensor) BitwiseLeftShiftTensorScalar_(other Scalar) Tensor {
 }
 
 // BitwiseLeftShiftTensorScalarOut shifts the bits of each integer element to the left by other
-// places, which multiplies it by 2 to that power, into out.
+// places, which multiplies it by 2 to that power, into out. other is a number.
 //
 //	bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -638,7 +639,7 @@ func BitwiseOrOut(self, other, out Tensor) Tensor {
 }
 
 // BitwiseOrScalar returns the bitwise OR of two integer operands, or the logical OR of two bool
-// ones, with broadcasting.
+// ones, with broadcasting. other is a number.
 //
 //	bitwise_or.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -663,7 +664,7 @@ func (self Tensor) BitwiseOrScalar(other Scalar) Tensor {
 }
 
 // BitwiseOrScalar_ returns the bitwise OR of two integer operands, or the logical OR of two bool
-// ones, with broadcasting, in place.
+// ones, with broadcasting, in place. other is a number.
 //
 //	bitwise_or_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -689,7 +690,7 @@ func (self Tensor) BitwiseOrScalar_(other Scalar) Tensor {
 }
 
 // BitwiseOrScalarOut returns the bitwise OR of two integer operands, or the logical OR of two bool
-// ones, with broadcasting, into out.
+// ones, with broadcasting, into out. other is a number.
 //
 //	bitwise_or.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -713,7 +714,7 @@ func BitwiseOrScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 }
 
 // BitwiseOrScalarTensor returns the bitwise OR of two integer operands, or the logical OR of two
-// bool ones, with broadcasting.
+// bool ones, with broadcasting. self is a number.
 //
 //	bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor
 //
@@ -733,7 +734,7 @@ func BitwiseOrScalarTensor(self Scalar, other Tensor) Tensor {
 }
 
 // BitwiseOrScalarTensorOut returns the bitwise OR of two integer operands, or the logical OR of
-// two bool ones, with broadcasting, into out.
+// two bool ones, with broadcasting, into out. self is a number.
 //
 //	bitwise_or.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -835,7 +836,7 @@ func BitwiseRightShiftOut(self, other, out Tensor) Tensor {
 }
 
 // BitwiseRightShiftScalarTensor shifts the bits of each integer element to the right by other
-// places, keeping the sign.
+// places, keeping the sign. self is a number.
 //
 //	bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor
 //
@@ -855,7 +856,7 @@ func BitwiseRightShiftScalarTensor(self Scalar, other Tensor) Tensor {
 }
 
 // BitwiseRightShiftScalarTensorOut shifts the bits of each integer element to the right by other
-// places, keeping the sign, into out.
+// places, keeping the sign, into out. self is a number.
 //
 //	bitwise_right_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -879,7 +880,7 @@ func BitwiseRightShiftScalarTensorOut(self Scalar, other, out Tensor) Tensor {
 }
 
 // BitwiseRightShiftTensorScalar shifts the bits of each integer element to the right by other
-// places, keeping the sign.
+// places, keeping the sign. other is a number.
 //
 //	bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -904,7 +905,7 @@ func (self Tensor) BitwiseRightShiftTensorScalar(other Scalar) Tensor {
 }
 
 // BitwiseRightShiftTensorScalar_ shifts the bits of each integer element to the right by other
-// places, keeping the sign, in place.
+// places, keeping the sign, in place. other is a number.
 //
 //	bitwise_right_shift_.Tensor_Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -930,7 +931,7 @@ func (self Tensor) BitwiseRightShiftTensorScalar_(other Scalar) Tensor {
 }
 
 // BitwiseRightShiftTensorScalarOut shifts the bits of each integer element to the right by other
-// places, keeping the sign, into out.
+// places, keeping the sign, into out. other is a number.
 //
 //	bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1032,7 +1033,7 @@ func BitwiseXorOut(self, other, out Tensor) Tensor {
 }
 
 // BitwiseXorScalar returns the bitwise exclusive OR of two integer operands, or the logical one of
-// two bool ones, with broadcasting.
+// two bool ones, with broadcasting. other is a number.
 //
 //	bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -1057,7 +1058,7 @@ func (self Tensor) BitwiseXorScalar(other Scalar) Tensor {
 }
 
 // BitwiseXorScalar_ returns the bitwise exclusive OR of two integer operands, or the logical one
-// of two bool ones, with broadcasting, in place.
+// of two bool ones, with broadcasting, in place. other is a number.
 //
 //	bitwise_xor_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1083,7 +1084,7 @@ func (self Tensor) BitwiseXorScalar_(other Scalar) Tensor {
 }
 
 // BitwiseXorScalarOut returns the bitwise exclusive OR of two integer operands, or the logical one
-// of two bool ones, with broadcasting, into out.
+// of two bool ones, with broadcasting, into out. other is a number.
 //
 //	bitwise_xor.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1107,7 +1108,7 @@ func BitwiseXorScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 }
 
 // BitwiseXorScalarTensor returns the bitwise exclusive OR of two integer operands, or the logical
-// one of two bool ones, with broadcasting.
+// one of two bool ones, with broadcasting. self is a number.
 //
 //	bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor
 //
@@ -1127,7 +1128,7 @@ func BitwiseXorScalarTensor(self Scalar, other Tensor) Tensor {
 }
 
 // BitwiseXorScalarTensorOut returns the bitwise exclusive OR of two integer operands, or the
-// logical one of two bool ones, with broadcasting, into out.
+// logical one of two bool ones, with broadcasting, into out. self is a number.
 //
 //	bitwise_xor.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1447,7 +1448,7 @@ func LogicalXorOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// LShift is bitwise_left_shift as the operator <<, in place.
+// LShift is [BitwiseLeftShift] as the operator <<.
 //
 //	__lshift__.Tensor(Tensor self, Tensor other) -> Tensor
 func LShift(self, other Tensor) Tensor {
@@ -1470,7 +1471,7 @@ func (self Tensor) LShift(other Tensor) Tensor {
 	return LShift(self, other)
 }
 
-// LShift_ is bitwise_left_shift as the operator <<=, writing the result to self, in place.
+// LShift_ is [BitwiseLeftShift_] as the operator <<=, writing the result to self.
 //
 //	__ilshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1494,7 +1495,7 @@ func (self Tensor) LShift_(other Tensor) Tensor {
 	return LShift_(self, other)
 }
 
-// LShiftOut is bitwise_left_shift as the operator <<, in place.
+// LShiftOut is [BitwiseLeftShiftOut] as the operator <<, into out.
 //
 //	__lshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1516,7 +1517,7 @@ func LShiftOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// LShiftScalar is bitwise_left_shift as the operator <<, in place.
+// LShiftScalar is [BitwiseLeftShiftTensorScalar] as the operator <<. other is a number.
 //
 //	__lshift__.Scalar(Tensor self, Scalar other) -> Tensor
 func LShiftScalar(self Tensor, other Scalar) Tensor {
@@ -1538,7 +1539,8 @@ func (self Tensor) LShiftScalar(other Scalar) Tensor {
 	return LShiftScalar(self, other)
 }
 
-// LShiftScalar_ is bitwise_left_shift as the operator <<=, writing the result to self, in place.
+// LShiftScalar_ is [BitwiseLeftShiftTensorScalar_] as the operator <<=, writing the result to
+// self. other is a number.
 //
 //	__ilshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1561,7 +1563,8 @@ func (self Tensor) LShiftScalar_(other Scalar) Tensor {
 	return LShiftScalar_(self, other)
 }
 
-// LShiftScalarOut is bitwise_left_shift as the operator <<, in place.
+// LShiftScalarOut is [BitwiseLeftShiftTensorScalarOut] as the operator <<, into out. other is a
+// number.
 //
 //	__lshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1582,7 +1585,7 @@ func LShiftScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Or is bitwise_or as the operator |, logical for bool operands, in place.
+// Or is [BitwiseOr] as the operator |, logical for bool operands.
 //
 //	__or__.Tensor(Tensor self, Tensor other) -> Tensor
 func Or(self, other Tensor) Tensor {
@@ -1605,7 +1608,7 @@ func (self Tensor) Or(other Tensor) Tensor {
 	return Or(self, other)
 }
 
-// Or_ is bitwise_or as the operator |=, writing the result to self, in place.
+// Or_ is [BitwiseOr_] as the operator |=, writing the result to self.
 //
 //	__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1629,7 +1632,7 @@ func (self Tensor) Or_(other Tensor) Tensor {
 	return Or_(self, other)
 }
 
-// OrScalar is bitwise_or as the operator |, logical for bool operands, in place.
+// OrScalar is [BitwiseOrScalar] as the operator |, logical for bool operands. other is a number.
 //
 //	__or__.Scalar(Tensor self, Scalar other) -> Tensor
 func OrScalar(self Tensor, other Scalar) Tensor {
@@ -1651,7 +1654,8 @@ func (self Tensor) OrScalar(other Scalar) Tensor {
 	return OrScalar(self, other)
 }
 
-// OrScalar_ is bitwise_or as the operator |=, writing the result to self, in place.
+// OrScalar_ is [BitwiseOrScalar_] as the operator |=, writing the result to self. other is a
+// number.
 //
 //	__ior__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1674,7 +1678,7 @@ func (self Tensor) OrScalar_(other Scalar) Tensor {
 	return OrScalar_(self, other)
 }
 
-// RShift is bitwise_right_shift as the operator >>, keeping the sign, in place.
+// RShift is [BitwiseRightShift] as the operator >>, keeping the sign.
 //
 //	__rshift__.Tensor(Tensor self, Tensor other) -> Tensor
 func RShift(self, other Tensor) Tensor {
@@ -1697,7 +1701,7 @@ func (self Tensor) RShift(other Tensor) Tensor {
 	return RShift(self, other)
 }
 
-// RShift_ is bitwise_right_shift as the operator >>=, writing the result to self, in place.
+// RShift_ is [BitwiseRightShift_] as the operator >>=, writing the result to self.
 //
 //	__irshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1721,7 +1725,7 @@ func (self Tensor) RShift_(other Tensor) Tensor {
 	return RShift_(self, other)
 }
 
-// RShiftOut is bitwise_right_shift as the operator >>, keeping the sign, in place.
+// RShiftOut is [BitwiseRightShiftOut] as the operator >>, keeping the sign, into out.
 //
 //	__rshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1743,7 +1747,8 @@ func RShiftOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// RShiftScalar is bitwise_right_shift as the operator >>, keeping the sign, in place.
+// RShiftScalar is [BitwiseRightShiftTensorScalar] as the operator >>, keeping the sign. other is a
+// number.
 //
 //	__rshift__.Scalar(Tensor self, Scalar other) -> Tensor
 func RShiftScalar(self Tensor, other Scalar) Tensor {
@@ -1765,7 +1770,8 @@ func (self Tensor) RShiftScalar(other Scalar) Tensor {
 	return RShiftScalar(self, other)
 }
 
-// RShiftScalar_ is bitwise_right_shift as the operator >>=, writing the result to self, in place.
+// RShiftScalar_ is [BitwiseRightShiftTensorScalar_] as the operator >>=, writing the result to
+// self. other is a number.
 //
 //	__irshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1788,7 +1794,8 @@ func (self Tensor) RShiftScalar_(other Scalar) Tensor {
 	return RShiftScalar_(self, other)
 }
 
-// RShiftScalarOut is bitwise_right_shift as the operator >>, keeping the sign, in place.
+// RShiftScalarOut is [BitwiseRightShiftTensorScalarOut] as the operator >>, keeping the sign, into
+// out. other is a number.
 //
 //	__rshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1809,7 +1816,7 @@ func RShiftScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Xor is bitwise_xor as the operator ^, logical for bool operands, in place.
+// Xor is [BitwiseXor] as the operator ^, logical for bool operands.
 //
 //	__xor__.Tensor(Tensor self, Tensor other) -> Tensor
 func Xor(self, other Tensor) Tensor {
@@ -1832,7 +1839,7 @@ func (self Tensor) Xor(other Tensor) Tensor {
 	return Xor(self, other)
 }
 
-// Xor_ is bitwise_xor as the operator ^=, writing the result to self, in place.
+// Xor_ is [BitwiseXor_] as the operator ^=, writing the result to self.
 //
 //	__ixor__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1856,7 +1863,7 @@ func (self Tensor) Xor_(other Tensor) Tensor {
 	return Xor_(self, other)
 }
 
-// XorScalar is bitwise_xor as the operator ^, logical for bool operands, in place.
+// XorScalar is [BitwiseXorScalar] as the operator ^, logical for bool operands. other is a number.
 //
 //	__xor__.Scalar(Tensor self, Scalar other) -> Tensor
 func XorScalar(self Tensor, other Scalar) Tensor {
@@ -1878,7 +1885,8 @@ func (self Tensor) XorScalar(other Scalar) Tensor {
 	return XorScalar(self, other)
 }
 
-// XorScalar_ is bitwise_xor as the operator ^=, writing the result to self, in place.
+// XorScalar_ is [BitwiseXorScalar_] as the operator ^=, writing the result to self. other is a
+// number.
 //
 //	__ixor__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //

@@ -9,12 +9,12 @@ import (
 
 // AllCloseOptions are the arguments of [AllClose] that have defaults.
 type AllCloseOptions struct {
-	Rtol     *float64 // default: 1e-05
-	Atol     *float64 // default: 1e-08
+	RTol     *float64 // default: 1e-05
+	ATol     *float64 // default: 1e-08
 	EqualNaN bool
 }
 
-// AllClose tells whether |self - other| ≤ atol + rtol × |other| holds for every pair of elements;
+// AllClose tells whether |self - other| ≤ ATol + RTol × |other| holds for every pair of elements;
 // the result is one bool, not a tensor.
 //
 //	allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool
@@ -36,8 +36,8 @@ func AllClose(self, other Tensor, opts ...AllCloseOptions) bool {
 	}
 	blk.self = self.word(opAllClose, "self")
 	blk.other = other.word(opAllClose, "other")
-	blk.rtol = orDefault(opt.Rtol, 1e-05)
-	blk.atol = orDefault(opt.Atol, 1e-08)
+	blk.rtol = orDefault(opt.RTol, 1e-05)
+	blk.atol = orDefault(opt.ATol, 1e-08)
 	blk.equalNaN = boolInt(opt.EqualNaN)
 	call(opAllClose, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -50,8 +50,8 @@ func (self Tensor) AllClose(other Tensor, opts ...AllCloseOptions) bool {
 	return AllClose(self, other, opts...)
 }
 
-// Eq tells for each pair of elements whether they are equal, with broadcasting; the result is
-// bool.
+// Eq tells for each element of self whether it equals that of other, with broadcasting; the result
+// is bool.
 //
 //	eq.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -76,8 +76,8 @@ func (self Tensor) Eq(other Tensor) Tensor {
 	return Eq(self, other)
 }
 
-// Eq_ tells for each pair of elements whether they are equal, with broadcasting; the result is
-// bool, in place.
+// Eq_ tells for each element of self whether it equals that of other, with broadcasting; the
+// result is bool, in place.
 //
 //	eq_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -103,8 +103,8 @@ func (self Tensor) Eq_(other Tensor) Tensor {
 	return Eq_(self, other)
 }
 
-// EqOut tells for each pair of elements whether they are equal, with broadcasting; the result is
-// bool, into out.
+// EqOut tells for each element of self whether it equals that of other, with broadcasting; the
+// result is bool, into out.
 //
 //	eq.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -128,8 +128,7 @@ func EqOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// EqScalar tells for each pair of elements whether they are equal, with broadcasting; the result
-// is bool.
+// EqScalar tells for each element of self whether it equals the number other; the result is bool.
 //
 //	eq.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -153,8 +152,8 @@ func (self Tensor) EqScalar(other Scalar) Tensor {
 	return EqScalar(self, other)
 }
 
-// EqScalar_ tells for each pair of elements whether they are equal, with broadcasting; the result
-// is bool, in place.
+// EqScalar_ tells for each element of self whether it equals the number other; the result is bool,
+// in place.
 //
 //	eq_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -179,8 +178,8 @@ func (self Tensor) EqScalar_(other Scalar) Tensor {
 	return EqScalar_(self, other)
 }
 
-// EqScalarOut tells for each pair of elements whether they are equal, with broadcasting; the
-// result is bool, into out.
+// EqScalarOut tells for each element of self whether it equals the number other; the result is
+// bool, into out.
 //
 //	eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -305,7 +304,7 @@ func FminOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// Ge tells for each pair of elements whether self is greater than or equal to other, with
+// Ge tells for each element of self whether it is greater than or equal to that of other, with
 // broadcasting; the result is bool.
 //
 //	ge.Tensor(Tensor self, Tensor other) -> Tensor
@@ -331,7 +330,7 @@ func (self Tensor) Ge(other Tensor) Tensor {
 	return Ge(self, other)
 }
 
-// Ge_ tells for each pair of elements whether self is greater than or equal to other, with
+// Ge_ tells for each element of self whether it is greater than or equal to that of other, with
 // broadcasting; the result is bool, in place.
 //
 //	ge_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
@@ -358,7 +357,7 @@ func (self Tensor) Ge_(other Tensor) Tensor {
 	return Ge_(self, other)
 }
 
-// GeOut tells for each pair of elements whether self is greater than or equal to other, with
+// GeOut tells for each element of self whether it is greater than or equal to that of other, with
 // broadcasting; the result is bool, into out.
 //
 //	ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
@@ -383,8 +382,8 @@ func GeOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// GeScalar tells for each pair of elements whether self is greater than or equal to other, with
-// broadcasting; the result is bool.
+// GeScalar tells for each element of self whether it is greater than or equal to the number other;
+// the result is bool.
 //
 //	ge.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -408,8 +407,8 @@ func (self Tensor) GeScalar(other Scalar) Tensor {
 	return GeScalar(self, other)
 }
 
-// GeScalar_ tells for each pair of elements whether self is greater than or equal to other, with
-// broadcasting; the result is bool, in place.
+// GeScalar_ tells for each element of self whether it is greater than or equal to the number
+// other; the result is bool, in place.
 //
 //	ge_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -434,8 +433,8 @@ func (self Tensor) GeScalar_(other Scalar) Tensor {
 	return GeScalar_(self, other)
 }
 
-// GeScalarOut tells for each pair of elements whether self is greater than or equal to other, with
-// broadcasting; the result is bool, into out.
+// GeScalarOut tells for each element of self whether it is greater than or equal to the number
+// other; the result is bool, into out.
 //
 //	ge.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -458,7 +457,8 @@ func GeScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Greater is gt under its NumPy name: whether self is greater than other; the result is bool.
+// Greater is [Gt] under its NumPy name: whether self is greater than other, element by element;
+// the result is bool.
 //
 //	greater.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -483,8 +483,8 @@ func (self Tensor) Greater(other Tensor) Tensor {
 	return Greater(self, other)
 }
 
-// Greater_ is gt under its NumPy name: whether self is greater than other; the result is bool, in
-// place.
+// Greater_ is [Gt_] under its NumPy name: whether self is greater than other, element by element;
+// the result is bool, in place.
 //
 //	greater_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -510,8 +510,8 @@ func (self Tensor) Greater_(other Tensor) Tensor {
 	return Greater_(self, other)
 }
 
-// GreaterEqual is ge under its NumPy name: whether self is greater than or equal to other; the
-// result is bool.
+// GreaterEqual is [Ge] under its NumPy name: whether self is greater than or equal to other,
+// element by element; the result is bool.
 //
 //	greater_equal.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -536,8 +536,8 @@ func (self Tensor) GreaterEqual(other Tensor) Tensor {
 	return GreaterEqual(self, other)
 }
 
-// GreaterEqual_ is ge under its NumPy name: whether self is greater than or equal to other; the
-// result is bool, in place.
+// GreaterEqual_ is [Ge_] under its NumPy name: whether self is greater than or equal to other,
+// element by element; the result is bool, in place.
 //
 //	greater_equal_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -563,8 +563,8 @@ func (self Tensor) GreaterEqual_(other Tensor) Tensor {
 	return GreaterEqual_(self, other)
 }
 
-// GreaterEqualOut is ge under its NumPy name: whether self is greater than or equal to other; the
-// result is bool, into out.
+// GreaterEqualOut is [GeOut] under its NumPy name: whether self is greater than or equal to other,
+// element by element; the result is bool, into out.
 //
 //	greater_equal.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -588,8 +588,8 @@ func GreaterEqualOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// GreaterEqualScalar is ge under its NumPy name: whether self is greater than or equal to other;
-// the result is bool.
+// GreaterEqualScalar is [GeScalar] under its NumPy name: whether self is greater than or equal to
+// the number other; the result is bool.
 //
 //	greater_equal.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -613,8 +613,8 @@ func (self Tensor) GreaterEqualScalar(other Scalar) Tensor {
 	return GreaterEqualScalar(self, other)
 }
 
-// GreaterEqualScalar_ is ge under its NumPy name: whether self is greater than or equal to other;
-// the result is bool, in place.
+// GreaterEqualScalar_ is [GeScalar_] under its NumPy name: whether self is greater than or equal
+// to the number other; the result is bool, in place.
 //
 //	greater_equal_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -639,8 +639,8 @@ func (self Tensor) GreaterEqualScalar_(other Scalar) Tensor {
 	return GreaterEqualScalar_(self, other)
 }
 
-// GreaterEqualScalarOut is ge under its NumPy name: whether self is greater than or equal to
-// other; the result is bool, into out.
+// GreaterEqualScalarOut is [GeScalarOut] under its NumPy name: whether self is greater than or
+// equal to the number other; the result is bool, into out.
 //
 //	greater_equal.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -663,8 +663,8 @@ func GreaterEqualScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// GreaterOut is gt under its NumPy name: whether self is greater than other; the result is bool,
-// into out.
+// GreaterOut is [GtOut] under its NumPy name: whether self is greater than other, element by
+// element; the result is bool, into out.
 //
 //	greater.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -688,8 +688,8 @@ func GreaterOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// GreaterScalar is gt under its NumPy name: whether self is greater than other; the result is
-// bool.
+// GreaterScalar is [GtScalar] under its NumPy name: whether self is greater than the number other;
+// the result is bool.
 //
 //	greater.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -713,8 +713,8 @@ func (self Tensor) GreaterScalar(other Scalar) Tensor {
 	return GreaterScalar(self, other)
 }
 
-// GreaterScalar_ is gt under its NumPy name: whether self is greater than other; the result is
-// bool, in place.
+// GreaterScalar_ is [GtScalar_] under its NumPy name: whether self is greater than the number
+// other; the result is bool, in place.
 //
 //	greater_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -739,8 +739,8 @@ func (self Tensor) GreaterScalar_(other Scalar) Tensor {
 	return GreaterScalar_(self, other)
 }
 
-// GreaterScalarOut is gt under its NumPy name: whether self is greater than other; the result is
-// bool, into out.
+// GreaterScalarOut is [GtScalarOut] under its NumPy name: whether self is greater than the number
+// other; the result is bool, into out.
 //
 //	greater.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -763,8 +763,8 @@ func GreaterScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Gt tells for each pair of elements whether self is greater than other, with broadcasting; the
-// result is bool.
+// Gt tells for each element of self whether it is greater than that of other, with broadcasting;
+// the result is bool.
 //
 //	gt.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -789,8 +789,8 @@ func (self Tensor) Gt(other Tensor) Tensor {
 	return Gt(self, other)
 }
 
-// Gt_ tells for each pair of elements whether self is greater than other, with broadcasting; the
-// result is bool, in place.
+// Gt_ tells for each element of self whether it is greater than that of other, with broadcasting;
+// the result is bool, in place.
 //
 //	gt_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -816,8 +816,8 @@ func (self Tensor) Gt_(other Tensor) Tensor {
 	return Gt_(self, other)
 }
 
-// GtOut tells for each pair of elements whether self is greater than other, with broadcasting; the
-// result is bool, into out.
+// GtOut tells for each element of self whether it is greater than that of other, with
+// broadcasting; the result is bool, into out.
 //
 //	gt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -841,8 +841,8 @@ func GtOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// GtScalar tells for each pair of elements whether self is greater than other, with broadcasting;
-// the result is bool.
+// GtScalar tells for each element of self whether it is greater than the number other; the result
+// is bool.
 //
 //	gt.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -866,8 +866,8 @@ func (self Tensor) GtScalar(other Scalar) Tensor {
 	return GtScalar(self, other)
 }
 
-// GtScalar_ tells for each pair of elements whether self is greater than other, with broadcasting;
-// the result is bool, in place.
+// GtScalar_ tells for each element of self whether it is greater than the number other; the result
+// is bool, in place.
 //
 //	gt_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -892,8 +892,8 @@ func (self Tensor) GtScalar_(other Scalar) Tensor {
 	return GtScalar_(self, other)
 }
 
-// GtScalarOut tells for each pair of elements whether self is greater than other, with
-// broadcasting; the result is bool, into out.
+// GtScalarOut tells for each element of self whether it is greater than the number other; the
+// result is bool, into out.
 //
 //	gt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -918,12 +918,12 @@ func GtScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 
 // IsCloseOptions are the arguments of [IsClose] that have defaults.
 type IsCloseOptions struct {
-	Rtol     *float64 // default: 1e-05
-	Atol     *float64 // default: 1e-08
+	RTol     *float64 // default: 1e-05
+	ATol     *float64 // default: 1e-08
 	EqualNaN bool
 }
 
-// IsClose tells for each pair of elements whether |self - other| ≤ atol + rtol × |other|; the
+// IsClose tells for each pair of elements whether |self - other| ≤ ATol + RTol × |other|; the
 // result is bool.
 //
 //	isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor
@@ -945,8 +945,8 @@ func IsClose(self, other Tensor, opts ...IsCloseOptions) Tensor {
 	}
 	blk.self = self.word(opIsClose, "self")
 	blk.other = other.word(opIsClose, "other")
-	blk.rtol = orDefault(opt.Rtol, 1e-05)
-	blk.atol = orDefault(opt.Atol, 1e-08)
+	blk.rtol = orDefault(opt.RTol, 1e-05)
+	blk.atol = orDefault(opt.ATol, 1e-08)
 	blk.equalNaN = boolInt(opt.EqualNaN)
 	call(opIsClose, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -987,7 +987,7 @@ type IsInOptions struct {
 	Invert       bool
 }
 
-// IsIn tells for each element whether it occurs among test_elements, or with invert whether it
+// IsIn tells for each of elements whether it occurs among testElements, or with Invert whether it
 // does not; the result is bool.
 //
 //	isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor
@@ -1060,8 +1060,8 @@ func IsInfOut(self, out Tensor) Tensor {
 	return out
 }
 
-// IsInOut tells for each element whether it occurs among test_elements, or with invert whether it
-// does not; the result is bool, into out.
+// IsInOut tells for each of elements whether it occurs among testElements, or with Invert whether
+// it does not; the result is bool, into out.
 //
 //	isin.Tensor_Tensor_out(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1099,7 +1099,7 @@ type IsInScalarTensorOptions struct {
 	Invert       bool
 }
 
-// IsInScalarTensor tells for each element whether it occurs among test_elements, or with invert
+// IsInScalarTensor tells whether the number element occurs among testElements, or with Invert
 // whether it does not; the result is bool.
 //
 //	isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor
@@ -1127,7 +1127,7 @@ func IsInScalarTensor(element Scalar, testElements Tensor, opts ...IsInScalarTen
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// IsInScalarTensorOut tells for each element whether it occurs among test_elements, or with invert
+// IsInScalarTensorOut tells whether the number element occurs among testElements, or with Invert
 // whether it does not; the result is bool, into out.
 //
 //	isin.Scalar_Tensor_out(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!)
@@ -1165,8 +1165,8 @@ type IsInTensorScalarOptions struct {
 	Invert       bool
 }
 
-// IsInTensorScalar tells for each element whether it occurs among test_elements, or with invert
-// whether it does not; the result is bool.
+// IsInTensorScalar tells for each of elements whether it equals the number testElement, or with
+// Invert whether it does not; the result is bool.
 //
 //	isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor
 //
@@ -1193,8 +1193,8 @@ func IsInTensorScalar(elements Tensor, testElement Scalar, opts ...IsInTensorSca
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// IsInTensorScalarOut tells for each element whether it occurs among test_elements, or with invert
-// whether it does not; the result is bool, into out.
+// IsInTensorScalarOut tells for each of elements whether it equals the number testElement, or with
+// Invert whether it does not; the result is bool, into out.
 //
 //	isin.Tensor_Scalar_out(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1379,7 +1379,7 @@ func (self Tensor) IsReal() Tensor {
 	return IsReal(self)
 }
 
-// Le tells for each pair of elements whether self is less than or equal to other, with
+// Le tells for each element of self whether it is less than or equal to that of other, with
 // broadcasting; the result is bool.
 //
 //	le.Tensor(Tensor self, Tensor other) -> Tensor
@@ -1405,7 +1405,7 @@ func (self Tensor) Le(other Tensor) Tensor {
 	return Le(self, other)
 }
 
-// Le_ tells for each pair of elements whether self is less than or equal to other, with
+// Le_ tells for each element of self whether it is less than or equal to that of other, with
 // broadcasting; the result is bool, in place.
 //
 //	le_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
@@ -1432,7 +1432,7 @@ func (self Tensor) Le_(other Tensor) Tensor {
 	return Le_(self, other)
 }
 
-// LeOut tells for each pair of elements whether self is less than or equal to other, with
+// LeOut tells for each element of self whether it is less than or equal to that of other, with
 // broadcasting; the result is bool, into out.
 //
 //	le.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
@@ -1457,8 +1457,8 @@ func LeOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// LeScalar tells for each pair of elements whether self is less than or equal to other, with
-// broadcasting; the result is bool.
+// LeScalar tells for each element of self whether it is less than or equal to the number other;
+// the result is bool.
 //
 //	le.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -1482,8 +1482,8 @@ func (self Tensor) LeScalar(other Scalar) Tensor {
 	return LeScalar(self, other)
 }
 
-// LeScalar_ tells for each pair of elements whether self is less than or equal to other, with
-// broadcasting; the result is bool, in place.
+// LeScalar_ tells for each element of self whether it is less than or equal to the number other;
+// the result is bool, in place.
 //
 //	le_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1508,8 +1508,8 @@ func (self Tensor) LeScalar_(other Scalar) Tensor {
 	return LeScalar_(self, other)
 }
 
-// LeScalarOut tells for each pair of elements whether self is less than or equal to other, with
-// broadcasting; the result is bool, into out.
+// LeScalarOut tells for each element of self whether it is less than or equal to the number other;
+// the result is bool, into out.
 //
 //	le.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1532,7 +1532,8 @@ func LeScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Less is lt under its NumPy name: whether self is less than other; the result is bool.
+// Less is [Lt] under its NumPy name: whether self is less than other, element by element; the
+// result is bool.
 //
 //	less.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -1557,7 +1558,8 @@ func (self Tensor) Less(other Tensor) Tensor {
 	return Less(self, other)
 }
 
-// Less_ is lt under its NumPy name: whether self is less than other; the result is bool, in place.
+// Less_ is [Lt_] under its NumPy name: whether self is less than other, element by element; the
+// result is bool, in place.
 //
 //	less_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1583,8 +1585,8 @@ func (self Tensor) Less_(other Tensor) Tensor {
 	return Less_(self, other)
 }
 
-// LessEqual is le under its NumPy name: whether self is less than or equal to other; the result is
-// bool.
+// LessEqual is [Le] under its NumPy name: whether self is less than or equal to other, element by
+// element; the result is bool.
 //
 //	less_equal.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -1609,8 +1611,8 @@ func (self Tensor) LessEqual(other Tensor) Tensor {
 	return LessEqual(self, other)
 }
 
-// LessEqual_ is le under its NumPy name: whether self is less than or equal to other; the result
-// is bool, in place.
+// LessEqual_ is [Le_] under its NumPy name: whether self is less than or equal to other, element
+// by element; the result is bool, in place.
 //
 //	less_equal_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -1636,8 +1638,8 @@ func (self Tensor) LessEqual_(other Tensor) Tensor {
 	return LessEqual_(self, other)
 }
 
-// LessEqualOut is le under its NumPy name: whether self is less than or equal to other; the result
-// is bool, into out.
+// LessEqualOut is [LeOut] under its NumPy name: whether self is less than or equal to other,
+// element by element; the result is bool, into out.
 //
 //	less_equal.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1661,8 +1663,8 @@ func LessEqualOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// LessEqualScalar is le under its NumPy name: whether self is less than or equal to other; the
-// result is bool.
+// LessEqualScalar is [LeScalar] under its NumPy name: whether self is less than or equal to the
+// number other; the result is bool.
 //
 //	less_equal.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -1686,8 +1688,8 @@ func (self Tensor) LessEqualScalar(other Scalar) Tensor {
 	return LessEqualScalar(self, other)
 }
 
-// LessEqualScalar_ is le under its NumPy name: whether self is less than or equal to other; the
-// result is bool, in place.
+// LessEqualScalar_ is [LeScalar_] under its NumPy name: whether self is less than or equal to the
+// number other; the result is bool, in place.
 //
 //	less_equal_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1712,8 +1714,8 @@ func (self Tensor) LessEqualScalar_(other Scalar) Tensor {
 	return LessEqualScalar_(self, other)
 }
 
-// LessEqualScalarOut is le under its NumPy name: whether self is less than or equal to other; the
-// result is bool, into out.
+// LessEqualScalarOut is [LeScalarOut] under its NumPy name: whether self is less than or equal to
+// the number other; the result is bool, into out.
 //
 //	less_equal.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1736,8 +1738,8 @@ func LessEqualScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// LessOut is lt under its NumPy name: whether self is less than other; the result is bool, into
-// out.
+// LessOut is [LtOut] under its NumPy name: whether self is less than other, element by element;
+// the result is bool, into out.
 //
 //	less.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1761,7 +1763,8 @@ func LessOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// LessScalar is lt under its NumPy name: whether self is less than other; the result is bool.
+// LessScalar is [LtScalar] under its NumPy name: whether self is less than the number other; the
+// result is bool.
 //
 //	less.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -1785,8 +1788,8 @@ func (self Tensor) LessScalar(other Scalar) Tensor {
 	return LessScalar(self, other)
 }
 
-// LessScalar_ is lt under its NumPy name: whether self is less than other; the result is bool, in
-// place.
+// LessScalar_ is [LtScalar_] under its NumPy name: whether self is less than the number other; the
+// result is bool, in place.
 //
 //	less_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1811,8 +1814,8 @@ func (self Tensor) LessScalar_(other Scalar) Tensor {
 	return LessScalar_(self, other)
 }
 
-// LessScalarOut is lt under its NumPy name: whether self is less than other; the result is bool,
-// into out.
+// LessScalarOut is [LtScalarOut] under its NumPy name: whether self is less than the number other;
+// the result is bool, into out.
 //
 //	less.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1835,7 +1838,7 @@ func LessScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Lt tells for each pair of elements whether self is less than other, with broadcasting; the
+// Lt tells for each element of self whether it is less than that of other, with broadcasting; the
 // result is bool.
 //
 //	lt.Tensor(Tensor self, Tensor other) -> Tensor
@@ -1861,7 +1864,7 @@ func (self Tensor) Lt(other Tensor) Tensor {
 	return Lt(self, other)
 }
 
-// Lt_ tells for each pair of elements whether self is less than other, with broadcasting; the
+// Lt_ tells for each element of self whether it is less than that of other, with broadcasting; the
 // result is bool, in place.
 //
 //	lt_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
@@ -1888,8 +1891,8 @@ func (self Tensor) Lt_(other Tensor) Tensor {
 	return Lt_(self, other)
 }
 
-// LtOut tells for each pair of elements whether self is less than other, with broadcasting; the
-// result is bool, into out.
+// LtOut tells for each element of self whether it is less than that of other, with broadcasting;
+// the result is bool, into out.
 //
 //	lt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1913,8 +1916,8 @@ func LtOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// LtScalar tells for each pair of elements whether self is less than other, with broadcasting; the
-// result is bool.
+// LtScalar tells for each element of self whether it is less than the number other; the result is
+// bool.
 //
 //	lt.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -1938,8 +1941,8 @@ func (self Tensor) LtScalar(other Scalar) Tensor {
 	return LtScalar(self, other)
 }
 
-// LtScalar_ tells for each pair of elements whether self is less than other, with broadcasting;
-// the result is bool, in place.
+// LtScalar_ tells for each element of self whether it is less than the number other; the result is
+// bool, in place.
 //
 //	lt_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1964,8 +1967,8 @@ func (self Tensor) LtScalar_(other Scalar) Tensor {
 	return LtScalar_(self, other)
 }
 
-// LtScalarOut tells for each pair of elements whether self is less than other, with broadcasting;
-// the result is bool, into out.
+// LtScalarOut tells for each element of self whether it is less than the number other; the result
+// is bool, into out.
 //
 //	lt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2088,7 +2091,8 @@ func MinimumOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// Ne tells for each pair of elements whether they differ, with broadcasting; the result is bool.
+// Ne tells for each element of self whether it differs from that of other, with broadcasting; the
+// result is bool.
 //
 //	ne.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -2113,8 +2117,8 @@ func (self Tensor) Ne(other Tensor) Tensor {
 	return Ne(self, other)
 }
 
-// Ne_ tells for each pair of elements whether they differ, with broadcasting; the result is bool,
-// in place.
+// Ne_ tells for each element of self whether it differs from that of other, with broadcasting; the
+// result is bool, in place.
 //
 //	ne_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -2140,8 +2144,8 @@ func (self Tensor) Ne_(other Tensor) Tensor {
 	return Ne_(self, other)
 }
 
-// NeOut tells for each pair of elements whether they differ, with broadcasting; the result is
-// bool, into out.
+// NeOut tells for each element of self whether it differs from that of other, with broadcasting;
+// the result is bool, into out.
 //
 //	ne.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2165,7 +2169,7 @@ func NeOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// NeScalar tells for each pair of elements whether they differ, with broadcasting; the result is
+// NeScalar tells for each element of self whether it differs from the number other; the result is
 // bool.
 //
 //	ne.Scalar(Tensor self, Scalar other) -> Tensor
@@ -2190,7 +2194,7 @@ func (self Tensor) NeScalar(other Scalar) Tensor {
 	return NeScalar(self, other)
 }
 
-// NeScalar_ tells for each pair of elements whether they differ, with broadcasting; the result is
+// NeScalar_ tells for each element of self whether it differs from the number other; the result is
 // bool, in place.
 //
 //	ne_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
@@ -2216,7 +2220,7 @@ func (self Tensor) NeScalar_(other Scalar) Tensor {
 	return NeScalar_(self, other)
 }
 
-// NeScalarOut tells for each pair of elements whether they differ, with broadcasting; the result
+// NeScalarOut tells for each element of self whether it differs from the number other; the result
 // is bool, into out.
 //
 //	ne.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
@@ -2240,7 +2244,8 @@ func NeScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// NotEqual is ne under its NumPy name: whether elements differ; the result is bool.
+// NotEqual is [Ne] under its NumPy name: whether self differs from other, element by element; the
+// result is bool.
 //
 //	not_equal.Tensor(Tensor self, Tensor other) -> Tensor
 //
@@ -2265,7 +2270,8 @@ func (self Tensor) NotEqual(other Tensor) Tensor {
 	return NotEqual(self, other)
 }
 
-// NotEqual_ is ne under its NumPy name: whether elements differ; the result is bool, in place.
+// NotEqual_ is [Ne_] under its NumPy name: whether self differs from other, element by element;
+// the result is bool, in place.
 //
 //	not_equal_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)
 //
@@ -2291,7 +2297,8 @@ func (self Tensor) NotEqual_(other Tensor) Tensor {
 	return NotEqual_(self, other)
 }
 
-// NotEqualOut is ne under its NumPy name: whether elements differ; the result is bool, into out.
+// NotEqualOut is [NeOut] under its NumPy name: whether self differs from other, element by
+// element; the result is bool, into out.
 //
 //	not_equal.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2315,7 +2322,8 @@ func NotEqualOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// NotEqualScalar is ne under its NumPy name: whether elements differ; the result is bool.
+// NotEqualScalar is [NeScalar] under its NumPy name: whether self differs from the number other;
+// the result is bool.
 //
 //	not_equal.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2339,8 +2347,8 @@ func (self Tensor) NotEqualScalar(other Scalar) Tensor {
 	return NotEqualScalar(self, other)
 }
 
-// NotEqualScalar_ is ne under its NumPy name: whether elements differ; the result is bool, in
-// place.
+// NotEqualScalar_ is [NeScalar_] under its NumPy name: whether self differs from the number other;
+// the result is bool, in place.
 //
 //	not_equal_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -2365,8 +2373,8 @@ func (self Tensor) NotEqualScalar_(other Scalar) Tensor {
 	return NotEqualScalar_(self, other)
 }
 
-// NotEqualScalarOut is ne under its NumPy name: whether elements differ; the result is bool, into
-// out.
+// NotEqualScalarOut is [NeScalarOut] under its NumPy name: whether self differs from the number
+// other; the result is bool, into out.
 //
 //	not_equal.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// CanCast tells whether type promotion rules allow a value of the first dtype to be stored as the
-// second.
+// CanCast tells whether the rules of type promotion allow a value of dtype from to be stored as
+// to.
 //
 //	can_cast(ScalarType from_, ScalarType to) -> bool
 //
@@ -124,7 +124,7 @@ type ContiguousOptions struct {
 	MemoryFormat MemoryFormat // default: ContiguousFormat
 }
 
-// Contiguous returns self if its elements are in the order of memory_format already, and otherwise
+// Contiguous returns self if its elements are in the order of MemoryFormat already, and otherwise
 // a copy that is.
 //
 //	contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)
@@ -265,7 +265,7 @@ func Lift(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LiftFresh is lift for a tensor just made that nothing else refers to.
+// LiftFresh is [Lift] for a tensor just made that nothing else refers to.
 //
 //	lift_fresh(Tensor(a) self) -> Tensor(a)
 //
@@ -282,8 +282,8 @@ func LiftFresh(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LiftFreshCopy is lift_fresh that returns a copy, as a traced program needs so that constants are
-// not changed.
+// LiftFreshCopy is [LiftFresh] that returns a copy, as a traced program needs so that constants
+// are not changed.
 //
 //	lift_fresh_copy(Tensor self) -> Tensor
 func LiftFreshCopy(self Tensor) Tensor {
@@ -298,7 +298,7 @@ func LiftFreshCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LiftFreshCopyOut is lift_fresh that returns a copy, as a traced program needs so that constants
+// LiftFreshCopyOut is [LiftFresh] that returns a copy, as a traced program needs so that constants
 // are not changed, into out.
 //
 //	lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
@@ -393,7 +393,7 @@ func PromoteTypes(type1, type2 DType) DType {
 	return DType(blk.r0)
 }
 
-// ResultType returns the dtype that arithmetic between the two operands would give.
+// ResultType returns the dtype that arithmetic between two tensors would give.
 //
 //	result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType
 //
@@ -413,7 +413,7 @@ func ResultType(tensor, other Tensor) DType {
 	return DType(blk.r0)
 }
 
-// ResultTypeScalar returns the dtype that arithmetic between the two operands would give.
+// ResultTypeScalar returns the dtype that arithmetic between a tensor and a number would give.
 //
 //	result_type.Scalar(Tensor tensor, Scalar other) -> ScalarType
 //
@@ -432,7 +432,7 @@ func ResultTypeScalar(tensor Tensor, other Scalar) DType {
 	return DType(blk.r0)
 }
 
-// ResultTypeScalarScalar returns the dtype that arithmetic between the two operands would give.
+// ResultTypeScalarScalar returns the dtype that arithmetic between two numbers would give.
 //
 //	result_type.Scalar_Scalar(Scalar scalar1, Scalar scalar2) -> ScalarType
 //
@@ -450,7 +450,8 @@ func ResultTypeScalarScalar(scalar1, scalar2 Scalar) DType {
 	return DType(blk.r0)
 }
 
-// ResultTypeScalarTensor returns the dtype that arithmetic between the two operands would give.
+// ResultTypeScalarTensor returns the dtype that arithmetic between a number and a tensor would
+// give.
 //
 //	result_type.Scalar_Tensor(Scalar scalar, Tensor tensor) -> ScalarType
 //
@@ -476,8 +477,8 @@ type ToDeviceOptions struct {
 	MemoryFormat MemoryFormat // default: none
 }
 
-// ToDevice converts to another dtype, device, layout or memory format; returns self if nothing
-// changes and copy is false.
+// ToDevice converts to another device and dtype; returns self if nothing changes and Copy is
+// false.
 //
 //	to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)
 //
@@ -522,8 +523,7 @@ type ToDTypeOptions struct {
 	MemoryFormat MemoryFormat // default: none
 }
 
-// ToDType converts to another dtype, device, layout or memory format; returns self if nothing
-// changes and copy is false.
+// ToDType converts to another dtype; returns self if nothing changes and Copy is false.
 //
 //	to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)
 //
@@ -631,8 +631,8 @@ type ToOptionsOfOptions struct {
 	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
-// ToOptionsOf converts to another dtype, device, layout or memory format; returns self if nothing
-// changes and copy is false.
+// ToOptionsOf converts to another dtype, device or layout; returns self if nothing changes and
+// Copy is false.
 //
 //	to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)
 //
@@ -683,8 +683,8 @@ type ToOtherOptions struct {
 	MemoryFormat MemoryFormat // default: none
 }
 
-// ToOther converts to another dtype, device, layout or memory format; returns self if nothing
-// changes and copy is false.
+// ToOther converts to the dtype and device of other; returns self if nothing changes and Copy is
+// false.
 //
 //	to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)
 //

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Col2Im sums overlapping columns back into images: (N, C·kh·kw, L) → (N, C, output_size...); the
+// Col2Im sums overlapping columns back into images: (N, C·kh·kw, L) → (N, C, outputSize...); the
 // adjoint of im2col.
 //
 //	col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor
@@ -38,7 +38,7 @@ func Col2Im(self Tensor, outputSize, kernelSize, dilation, padding, stride []int
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Col2ImOut sums overlapping columns back into images: (N, C·kh·kw, L) → (N, C, output_size...);
+// Col2ImOut sums overlapping columns back into images: (N, C·kh·kw, L) → (N, C, outputSize...);
 // the adjoint of im2col, into out.
 //
 //	col2im.out(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)
@@ -82,8 +82,8 @@ type Conv1dOptions struct {
 	Groups   *int64  // default: 1
 }
 
-// Conv1d convolves (N, Cin, L) with weight (Cout, Cin/groups, K), giving (N, Cout, Lout); padding
-// may be numbers, 'same' or 'valid'.
+// Conv1d convolves (N, Cin, L) with weight (Cout, Cin/groups, K), giving (N, Cout, Lout); Padding
+// is a number for each dimension, or one for all.
 //
 //	conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor
 //
@@ -140,7 +140,7 @@ type Conv1dPaddingOptions struct {
 }
 
 // Conv1dPadding convolves (N, Cin, L) with weight (Cout, Cin/groups, K), giving (N, Cout, Lout);
-// padding may be numbers, 'same' or 'valid'.
+// Padding is 'same' or 'valid'.
 //
 //	conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding="valid", SymInt[1] dilation=1, SymInt groups=1) -> Tensor
 //
@@ -196,7 +196,7 @@ type Conv2dOptions struct {
 }
 
 // Conv2d convolves (N, Cin, H, W) with weight (Cout, Cin/groups, kH, kW), giving (N, Cout, Hout,
-// Wout); padding may be numbers, 'same' or 'valid'.
+// Wout); Padding is a number for each dimension, or one for all.
 //
 //	conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor
 //
@@ -253,7 +253,7 @@ type Conv2dPaddingOptions struct {
 }
 
 // Conv2dPadding convolves (N, Cin, H, W) with weight (Cout, Cin/groups, kH, kW), giving (N, Cout,
-// Hout, Wout); padding may be numbers, 'same' or 'valid'.
+// Hout, Wout); Padding is 'same' or 'valid'.
 //
 //	conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding="valid", SymInt[2] dilation=1, SymInt groups=1) -> Tensor
 //
@@ -309,7 +309,7 @@ type Conv3dOptions struct {
 }
 
 // Conv3d convolves (N, Cin, D, H, W) with weight (Cout, Cin/groups, kD, kH, kW), giving (N, Cout,
-// Dout, Hout, Wout).
+// Dout, Hout, Wout); Padding is a number for each dimension, or one for all.
 //
 //	conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, SymInt groups=1) -> Tensor
 //
@@ -366,7 +366,7 @@ type Conv3dPaddingOptions struct {
 }
 
 // Conv3dPadding convolves (N, Cin, D, H, W) with weight (Cout, Cin/groups, kD, kH, kW), giving (N,
-// Cout, Dout, Hout, Wout).
+// Cout, Dout, Hout, Wout); Padding is 'same' or 'valid'.
 //
 //	conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, str padding="valid", SymInt[3] dilation=1, SymInt groups=1) -> Tensor
 //
@@ -485,7 +485,7 @@ func ConvDepthwise3dOut(self, weight Tensor, kernelSize []int64, bias Tensor, st
 }
 
 // Convolution convolves in one, two or three dimensions, plain or transposed; the general function
-// behind conv1d to conv_transpose3d.
+// behind conv1d to [ConvTranspose3d].
 //
 //	convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor
 func Convolution(input, weight, bias Tensor, stride, padding, dilation []int64, transposed bool, outputPadding []int64, groups int64) Tensor {
@@ -523,7 +523,7 @@ func Convolution(input, weight, bias Tensor, stride, padding, dilation []int64, 
 }
 
 // ConvolutionOut convolves in one, two or three dimensions, plain or transposed; the general
-// function behind conv1d to conv_transpose3d, into out.
+// function behind conv1d to [ConvTranspose3d], into out.
 //
 //	convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1013,7 +1013,7 @@ func SlowConv3d(self, weight Tensor, kernelSize []int64, opts ...SlowConv3dOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SlowConv3dForward is slow_conv3d as the function that autograd differentiates.
+// SlowConv3dForward is [SlowConv3d] as the function that autograd differentiates.
 //
 //	slow_conv3d_forward(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias, SymInt[3] stride, SymInt[3] padding) -> Tensor
 func SlowConv3dForward(self, weight Tensor, kernelSize []int64, bias Tensor, stride, padding []int64) Tensor {
@@ -1043,7 +1043,8 @@ func SlowConv3dForward(self, weight Tensor, kernelSize []int64, bias Tensor, str
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SlowConv3dForwardOutput is slow_conv3d as the function that autograd differentiates, into out.
+// SlowConv3dForwardOutput is [SlowConv3d] as the function that autograd differentiates, into
+// output.
 //
 //	slow_conv3d_forward.output(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias, SymInt[3] stride, SymInt[3] padding, *, Tensor(a!) output) -> Tensor(a!)
 //

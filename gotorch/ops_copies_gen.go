@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// AliasCopy is alias that returns a copy instead of a view.
+// AliasCopy is [Alias] that returns a copy instead of a view.
 //
 //	alias_copy(Tensor self) -> Tensor
 //
@@ -24,7 +24,7 @@ func AliasCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AliasCopyOut is alias that returns a copy instead of a view, into out.
+// AliasCopyOut is [Alias] that returns a copy instead of a view, into out.
 //
 //	alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -50,7 +50,7 @@ type AsStridedCopyOptions struct {
 	StorageOffset *int64 // default: none
 }
 
-// AsStridedCopy is as_strided that returns a copy instead of a view.
+// AsStridedCopy is [AsStrided] that returns a copy instead of a view.
 //
 //	as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor
 //
@@ -79,7 +79,7 @@ func AsStridedCopy(self Tensor, size, stride []int64, opts ...AsStridedCopyOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AsStridedCopyOut is as_strided that returns a copy instead of a view, into out.
+// AsStridedCopyOut is [AsStrided] that returns a copy instead of a view, into out.
 //
 //	as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -112,7 +112,7 @@ func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsS
 	return out
 }
 
-// CcolIndicesCopy is ccol_indices that returns a copy instead of a view.
+// CcolIndicesCopy is [CcolIndices] that returns a copy instead of a view.
 //
 //	ccol_indices_copy(Tensor self) -> Tensor
 func CcolIndicesCopy(self Tensor) Tensor {
@@ -127,7 +127,7 @@ func CcolIndicesCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CcolIndicesCopyOut is ccol_indices that returns a copy instead of a view, into out.
+// CcolIndicesCopyOut is [CcolIndices] that returns a copy instead of a view, into out.
 //
 //	ccol_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -146,7 +146,7 @@ func CcolIndicesCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ColIndicesCopy is col_indices that returns a copy instead of a view.
+// ColIndicesCopy is [ColIndices] that returns a copy instead of a view.
 //
 //	col_indices_copy(Tensor self) -> Tensor
 //
@@ -163,7 +163,7 @@ func ColIndicesCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ColIndicesCopyOut is col_indices that returns a copy instead of a view, into out.
+// ColIndicesCopyOut is [ColIndices] that returns a copy instead of a view, into out.
 //
 //	col_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -184,7 +184,7 @@ func ColIndicesCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// CrowIndicesCopy is crow_indices that returns a copy instead of a view.
+// CrowIndicesCopy is [CrowIndices] that returns a copy instead of a view.
 //
 //	crow_indices_copy(Tensor self) -> Tensor
 //
@@ -201,7 +201,7 @@ func CrowIndicesCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// CrowIndicesCopyOut is crow_indices that returns a copy instead of a view, into out.
+// CrowIndicesCopyOut is [CrowIndices] that returns a copy instead of a view, into out.
 //
 //	crow_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -222,7 +222,7 @@ func CrowIndicesCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// DetachCopy is detach that returns a copy instead of a view.
+// DetachCopy is [Detach] that returns a copy instead of a view.
 //
 //	detach_copy(Tensor self) -> Tensor
 //
@@ -239,7 +239,7 @@ func DetachCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// DetachCopyOut is detach that returns a copy instead of a view, into out.
+// DetachCopyOut is [Detach] that returns a copy instead of a view, into out.
 //
 //	detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -267,7 +267,7 @@ type DiagonalCopyOptions struct {
 	Dim2   *int64 // default: 1
 }
 
-// DiagonalCopy is diagonal that returns a copy instead of a view.
+// DiagonalCopy is [Diagonal] that returns a copy instead of a view.
 //
 //	diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor
 //
@@ -294,7 +294,7 @@ func DiagonalCopy(self Tensor, opts ...DiagonalCopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// DiagonalCopyOut is diagonal that returns a copy instead of a view, into out.
+// DiagonalCopyOut is [Diagonal] that returns a copy instead of a view, into out.
 //
 //	diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -330,7 +330,7 @@ type ExpandCopyOptions struct {
 	Implicit bool
 }
 
-// ExpandCopy is expand that returns a copy instead of a view.
+// ExpandCopy is [Expand] that returns a copy instead of a view.
 //
 //	expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor
 //
@@ -356,7 +356,7 @@ func ExpandCopy(self Tensor, size []int64, opts ...ExpandCopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ExpandCopyOut is expand that returns a copy instead of a view, into out.
+// ExpandCopyOut is [Expand] that returns a copy instead of a view, into out.
 //
 //	expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)
 //
@@ -386,7 +386,7 @@ func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOpti
 	return out
 }
 
-// IndicesCopy is indices that returns a copy instead of a view.
+// IndicesCopy is [Indices] that returns a copy instead of a view.
 //
 //	indices_copy(Tensor self) -> Tensor
 //
@@ -403,7 +403,7 @@ func IndicesCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// IndicesCopyOut is indices that returns a copy instead of a view, into out.
+// IndicesCopyOut is [Indices] that returns a copy instead of a view, into out.
 //
 //	indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -424,7 +424,7 @@ func IndicesCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// NarrowCopy is narrow that returns a copy instead of a view.
+// NarrowCopy is [Narrow] that returns a copy instead of a view.
 //
 //	narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor
 //
@@ -452,7 +452,7 @@ func (self Tensor) NarrowCopy(dim, start, length int64) Tensor {
 	return NarrowCopy(self, dim, start, length)
 }
 
-// NarrowCopyOut is narrow that returns a copy instead of a view, into out.
+// NarrowCopyOut is [Narrow] that returns a copy instead of a view, into out.
 //
 //	narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -479,7 +479,7 @@ func NarrowCopyOut(self Tensor, dim, start, length int64, out Tensor) Tensor {
 	return out
 }
 
-// PermuteCopy is permute that returns a copy instead of a view.
+// PermuteCopy is [Permute] that returns a copy instead of a view.
 //
 //	permute_copy(Tensor self, int[] dims) -> Tensor
 //
@@ -499,7 +499,7 @@ func PermuteCopy(self Tensor, dims []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// PermuteCopyOut is permute that returns a copy instead of a view, into out.
+// PermuteCopyOut is [Permute] that returns a copy instead of a view, into out.
 //
 //	permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -523,7 +523,7 @@ func PermuteCopyOut(self Tensor, dims []int64, out Tensor) Tensor {
 	return out
 }
 
-// RowIndicesCopy is row_indices that returns a copy instead of a view.
+// RowIndicesCopy is [RowIndices] that returns a copy instead of a view.
 //
 //	row_indices_copy(Tensor self) -> Tensor
 func RowIndicesCopy(self Tensor) Tensor {
@@ -538,7 +538,7 @@ func RowIndicesCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RowIndicesCopyOut is row_indices that returns a copy instead of a view, into out.
+// RowIndicesCopyOut is [RowIndices] that returns a copy instead of a view, into out.
 //
 //	row_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -557,7 +557,7 @@ func RowIndicesCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SelectCopy is select that returns a copy instead of a view.
+// SelectCopy is [Select] that returns a copy instead of a view.
 //
 //	select_copy.int(Tensor self, int dim, SymInt index) -> Tensor
 //
@@ -578,7 +578,7 @@ func SelectCopy(self Tensor, dim, index int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SelectCopyOut is select that returns a copy instead of a view, into out.
+// SelectCopyOut is [Select] that returns a copy instead of a view, into out.
 //
 //	select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -611,7 +611,7 @@ type SliceCopyOptions struct {
 	Step  *int64 // default: 1
 }
 
-// SliceCopy is slice that returns a copy instead of a view.
+// SliceCopy is [SliceDim] that returns a copy instead of a view.
 //
 //	slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor
 //
@@ -640,7 +640,7 @@ func SliceCopy(self Tensor, opts ...SliceCopyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SliceCopyOut is slice that returns a copy instead of a view, into out.
+// SliceCopyOut is [SliceDim] that returns a copy instead of a view, into out.
 //
 //	slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -678,7 +678,7 @@ type SplitCopyOptions struct {
 	Dim int64
 }
 
-// SplitCopy is split that returns copies instead of views.
+// SplitCopy is [Split] that returns copies instead of views.
 //
 //	split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]
 //
@@ -703,7 +703,7 @@ func SplitCopy(self Tensor, splitSize int64, opts ...SplitCopyOptions) []Tensor 
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// SplitCopyOut is split that returns copies instead of views, into out.
+// SplitCopyOut is [Split] that returns copies instead of views, into out.
 //
 //	split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()
 //
@@ -735,7 +735,7 @@ type SplitWithSizesCopyOptions struct {
 	Dim int64
 }
 
-// SplitWithSizesCopy is split_with_sizes that returns copies instead of views.
+// SplitWithSizesCopy is [SplitWithSizes] that returns copies instead of views.
 //
 //	split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]
 //
@@ -761,7 +761,7 @@ func SplitWithSizesCopy(self Tensor, splitSizes []int64, opts ...SplitWithSizesC
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// SplitWithSizesCopyOut is split_with_sizes that returns copies instead of views, into out.
+// SplitWithSizesCopyOut is [SplitWithSizes] that returns copies instead of views, into out.
 //
 //	split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()
 //
@@ -789,7 +789,7 @@ func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts .
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// SqueezeCopy is squeeze that returns a copy instead of a view.
+// SqueezeCopy is [Squeeze] that returns a copy instead of a view.
 //
 //	squeeze_copy(Tensor self) -> Tensor
 //
@@ -806,7 +806,7 @@ func SqueezeCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SqueezeCopyDim is squeeze that returns a copy instead of a view.
+// SqueezeCopyDim is [SqueezeDim] that returns a copy instead of a view. dim is an integer.
 //
 //	squeeze_copy.dim(Tensor self, int dim) -> Tensor
 //
@@ -825,7 +825,8 @@ func SqueezeCopyDim(self Tensor, dim int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SqueezeCopyDimOut is squeeze that returns a copy instead of a view, into out.
+// SqueezeCopyDimOut is [Squeeze] that returns a copy instead of a view, into out. dim is an
+// integer.
 //
 //	squeeze_copy.dim_out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -848,7 +849,8 @@ func SqueezeCopyDimOut(self Tensor, dim int64, out Tensor) Tensor {
 	return out
 }
 
-// SqueezeCopyDims is squeeze that returns a copy instead of a view.
+// SqueezeCopyDims is [SqueezeDims] that returns a copy instead of a view. dim is a list of
+// integers.
 //
 //	squeeze_copy.dims(Tensor self, int[] dim) -> Tensor
 //
@@ -868,7 +870,8 @@ func SqueezeCopyDims(self Tensor, dim []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SqueezeCopyDimsOut is squeeze that returns a copy instead of a view, into out.
+// SqueezeCopyDimsOut is [Squeeze] that returns a copy instead of a view, into out. dim is a list
+// of integers.
 //
 //	squeeze_copy.dims_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -892,7 +895,7 @@ func SqueezeCopyDimsOut(self Tensor, dim []int64, out Tensor) Tensor {
 	return out
 }
 
-// SqueezeCopyOut is squeeze that returns a copy instead of a view, into out.
+// SqueezeCopyOut is [Squeeze] that returns a copy instead of a view, into out.
 //
 //	squeeze_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -913,7 +916,7 @@ func SqueezeCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// TCopy is t that returns a copy instead of a view.
+// TCopy is [Transpose2D] that returns a copy instead of a view.
 //
 //	t_copy(Tensor self) -> Tensor
 //
@@ -930,7 +933,7 @@ func TCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// TCopyOut is t that returns a copy instead of a view, into out.
+// TCopyOut is [T_] that returns a copy instead of a view, into out.
 //
 //	t_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -951,7 +954,7 @@ func TCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// TransposeCopy is transpose that returns a copy instead of a view.
+// TransposeCopy is [Transpose] that returns a copy instead of a view.
 //
 //	transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor
 //
@@ -972,7 +975,7 @@ func TransposeCopy(self Tensor, dim0, dim1 int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// TransposeCopyOut is transpose that returns a copy instead of a view, into out.
+// TransposeCopyOut is [Transpose] that returns a copy instead of a view, into out.
 //
 //	transpose_copy.int_out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1002,7 +1005,7 @@ type UnbindCopyOptions struct {
 	Dim int64
 }
 
-// UnbindCopy is unbind that returns copies instead of views.
+// UnbindCopy is [Unbind] that returns copies instead of views.
 //
 //	unbind_copy.int(Tensor self, int dim=0) -> Tensor[]
 //
@@ -1025,7 +1028,7 @@ func UnbindCopy(self Tensor, opts ...UnbindCopyOptions) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// UnbindCopyOut is unbind that returns copies instead of views, into out.
+// UnbindCopyOut is [Unbind] that returns copies instead of views, into out.
 //
 //	unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()
 //
@@ -1050,7 +1053,7 @@ func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOptions) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// UnfoldCopy is unfold that returns a copy instead of a view.
+// UnfoldCopy is [Unfold] that returns a copy instead of a view.
 //
 //	unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor
 //
@@ -1073,7 +1076,7 @@ func UnfoldCopy(self Tensor, dimension, size, step int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UnfoldCopyOut is unfold that returns a copy instead of a view, into out.
+// UnfoldCopyOut is [Unfold] that returns a copy instead of a view, into out.
 //
 //	unfold_copy.out(Tensor self, int dimension, int size, int step, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1100,7 +1103,7 @@ func UnfoldCopyOut(self Tensor, dimension, size, step int64, out Tensor) Tensor 
 	return out
 }
 
-// UnsqueezeCopy is unsqueeze that returns a copy instead of a view.
+// UnsqueezeCopy is [Unsqueeze] that returns a copy instead of a view.
 //
 //	unsqueeze_copy(Tensor self, int dim) -> Tensor
 //
@@ -1119,7 +1122,7 @@ func UnsqueezeCopy(self Tensor, dim int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UnsqueezeCopyOut is unsqueeze that returns a copy instead of a view, into out.
+// UnsqueezeCopyOut is [Unsqueeze] that returns a copy instead of a view, into out.
 //
 //	unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1142,7 +1145,7 @@ func UnsqueezeCopyOut(self Tensor, dim int64, out Tensor) Tensor {
 	return out
 }
 
-// ValuesCopy is values that returns a copy instead of a view.
+// ValuesCopy is [Values] that returns a copy instead of a view.
 //
 //	values_copy(Tensor self) -> Tensor
 //
@@ -1159,7 +1162,7 @@ func ValuesCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ValuesCopyOut is values that returns a copy instead of a view, into out.
+// ValuesCopyOut is [Values] that returns a copy instead of a view, into out.
 //
 //	values_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1180,7 +1183,7 @@ func ValuesCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ViewAsComplexCopy is view_as_complex that returns a copy instead of a view.
+// ViewAsComplexCopy is [ViewAsComplex] that returns a copy instead of a view.
 //
 //	view_as_complex_copy(Tensor self) -> Tensor
 //
@@ -1197,7 +1200,7 @@ func ViewAsComplexCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ViewAsComplexCopyOut is view_as_complex that returns a copy instead of a view, into out.
+// ViewAsComplexCopyOut is [ViewAsComplex] that returns a copy instead of a view, into out.
 //
 //	view_as_complex_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1218,7 +1221,7 @@ func ViewAsComplexCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ViewAsRealCopy is view_as_real that returns a copy instead of a view.
+// ViewAsRealCopy is [ViewAsReal] that returns a copy instead of a view.
 //
 //	view_as_real_copy(Tensor self) -> Tensor
 //
@@ -1235,7 +1238,7 @@ func ViewAsRealCopy(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ViewAsRealCopyOut is view_as_real that returns a copy instead of a view, into out.
+// ViewAsRealCopyOut is [ViewAsReal] that returns a copy instead of a view, into out.
 //
 //	view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1256,7 +1259,7 @@ func ViewAsRealCopyOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ViewCopy is view that returns a copy instead of a view.
+// ViewCopy is [View] that returns a copy instead of a view.
 //
 //	view_copy(Tensor self, SymInt[] size) -> Tensor
 //
@@ -1276,7 +1279,8 @@ func ViewCopy(self Tensor, size []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ViewCopyDType is view that returns a copy instead of a view.
+// ViewCopyDType is [ViewDType] that returns a copy instead of a view, whose elements have dtype
+// dtype.
 //
 //	view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor
 //
@@ -1295,7 +1299,8 @@ func ViewCopyDType(self Tensor, dtype DType) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ViewCopyDTypeOut is view that returns a copy instead of a view, into out.
+// ViewCopyDTypeOut is [View] that returns a copy instead of a view, whose elements have dtype
+// dtype, into out.
 //
 //	view_copy.dtype_out(Tensor self, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1318,7 +1323,7 @@ func ViewCopyDTypeOut(self Tensor, dtype DType, out Tensor) Tensor {
 	return out
 }
 
-// ViewCopyOut is view that returns a copy instead of a view, into out.
+// ViewCopyOut is [View] that returns a copy instead of a view, into out.
 //
 //	view_copy.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)
 //

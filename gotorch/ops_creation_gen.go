@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Arange returns the values start, start + step, ... up to but without end, as a vector; int64 if
-// all bounds are integers.
+// Arange returns the values 0, 1, ... up to but without end, as a vector; int64 if all bounds are
+// integers.
 //
 //	arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -38,8 +38,8 @@ func Arange(end Scalar, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ArangeOut returns the values start, start + step, ... up to but without end, as a vector; int64
-// if all bounds are integers, into out.
+// ArangeOut returns the values 0, 1, ... up to but without end, as a vector; int64 if all bounds
+// are integers, into out.
 //
 //	arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -59,8 +59,8 @@ func ArangeOut(end Scalar, out Tensor) Tensor {
 	return out
 }
 
-// ArangeStart returns the values start, start + step, ... up to but without end, as a vector;
-// int64 if all bounds are integers.
+// ArangeStart returns the values start, start + 1, ... up to but without end, as a vector; int64
+// if all bounds are integers.
 //
 //	arange.start(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -97,7 +97,7 @@ type ArangeStartOutOptions struct {
 	Step Scalar // default: 1
 }
 
-// ArangeStartOut returns the values start, start + step, ... up to but without end, as a vector;
+// ArangeStartOut returns the values start, start + Step, ... up to but without end, as a vector;
 // int64 if all bounds are integers, into out.
 //
 //	arange.start_out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)
@@ -139,7 +139,7 @@ type ArangeStartStepOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// ArangeStartStep returns the values start, start + step, ... up to but without end, as a vector;
+// ArangeStartStep returns the values start, start + Step, ... up to but without end, as a vector;
 // int64 if all bounds are integers.
 //
 //	arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
@@ -270,8 +270,8 @@ func Combinations(self Tensor, opts ...CombinationsOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Complex builds a complex tensor from its real and imaginary parts: float32 gives complex64,
-// float64 gives complex128.
+// Complex builds a complex tensor from its parts real and imag: float32 gives complex64, float64
+// gives complex128.
 //
 //	complex(Tensor real, Tensor imag) -> Tensor
 //
@@ -291,7 +291,7 @@ func Complex(real, imag Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ComplexOut builds a complex tensor from its real and imaginary parts: float32 gives complex64,
+// ComplexOut builds a complex tensor from its parts real and imag: float32 gives complex64,
 // float64 gives complex128, into out.
 //
 //	complex.out(Tensor real, Tensor imag, *, Tensor(a!) out) -> Tensor(a!)
@@ -468,8 +468,8 @@ func EmptyOut(size []int64, out Tensor, opts ...EmptyOutOptions) Tensor {
 	return out
 }
 
-// EmptyPermuted allocates a tensor of the given size, dense in memory in the order
-// physical_layout, without setting its elements.
+// EmptyPermuted allocates a tensor of the given size, dense in memory in the order physicalLayout,
+// without setting its elements.
 //
 //	empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -504,7 +504,7 @@ func EmptyPermuted(size, physicalLayout []int64, opts ...TensorOptions) Tensor {
 }
 
 // EmptyPermutedOut allocates a tensor of the given size, dense in memory in the order
-// physical_layout, without setting its elements, into out.
+// physicalLayout, without setting its elements, into out.
 //
 //	empty_permuted.out(SymInt[] size, int[] physical_layout, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -666,7 +666,7 @@ func EmptyStridedOut(size, stride []int64, out Tensor) Tensor {
 	return out
 }
 
-// Eye returns the identity matrix: (n×n), or cut or padded with zeros to (n×m).
+// Eye returns the identity matrix of n rows and columns.
 //
 //	eye(SymInt n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -696,7 +696,7 @@ func Eye(n int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// EyeM returns the identity matrix: (n×n), or cut or padded with zeros to (n×m).
+// EyeM returns the identity matrix of n rows, cut or padded with zeros to m columns.
 //
 //	eye.m(SymInt n, SymInt m, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -728,7 +728,7 @@ func EyeM(n, m int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// EyeMOut returns the identity matrix: (n×n), or cut or padded with zeros to (n×m), into out.
+// EyeMOut returns the identity matrix of n rows, cut or padded with zeros to m columns, into out.
 //
 //	eye.m_out(SymInt n, SymInt m, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -750,7 +750,7 @@ func EyeMOut(n, m int64, out Tensor) Tensor {
 	return out
 }
 
-// EyeOut returns the identity matrix: (n×n), or cut or padded with zeros to (n×m), into out.
+// EyeOut returns the identity matrix of n rows and columns, into out.
 //
 //	eye.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -781,7 +781,7 @@ type FromFileOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// FromFile maps a file into memory as a vector of size elements; shared makes changes to the
+// FromFile maps a file into memory as a vector of size elements; Shared makes changes to the
 // tensor reach the file.
 //
 //	from_file(str filename, bool? shared=None, int? size=0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
@@ -822,7 +822,7 @@ type FromFileOutOptions struct {
 	Size   *int64 // default: none
 }
 
-// FromFileOut maps a file into memory as a vector of size elements; shared makes changes to the
+// FromFileOut maps a file into memory as a vector of size elements; Shared makes changes to the
 // tensor reach the file, into out.
 //
 //	from_file.out(str filename, bool? shared=None, int? size=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -990,7 +990,8 @@ func FullOut(size []int64, fillValue Scalar, out Tensor) Tensor {
 	return out
 }
 
-// Linspace returns steps values evenly spaced from start to end, both included.
+// Linspace returns steps values evenly spaced from start to end, both included. start is a number.
+// end is a number.
 //
 //	linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1024,7 +1025,8 @@ func Linspace(start, end Scalar, steps int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinspaceOut returns steps values evenly spaced from start to end, both included, into out.
+// LinspaceOut returns steps values evenly spaced from start to end, both included, into out. start
+// is a number. end is a number.
 //
 //	linspace.out(Scalar start, Scalar end, int steps, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1048,7 +1050,8 @@ func LinspaceOut(start, end Scalar, steps int64, out Tensor) Tensor {
 	return out
 }
 
-// LinspaceScalarTensor returns steps values evenly spaced from start to end, both included.
+// LinspaceScalarTensor returns steps values evenly spaced from start to end, both included. start
+// is a number.
 //
 //	linspace.Scalar_Tensor(Scalar start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1084,7 +1087,7 @@ func LinspaceScalarTensor(start Scalar, end Tensor, steps int64, opts ...TensorO
 }
 
 // LinspaceScalarTensorOut returns steps values evenly spaced from start to end, both included,
-// into out.
+// into out. start is a number.
 //
 //	linspace.Scalar_Tensor_out(Scalar start, Tensor end, int steps, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1109,7 +1112,8 @@ func LinspaceScalarTensorOut(start Scalar, end Tensor, steps int64, out Tensor) 
 	return out
 }
 
-// LinspaceTensorScalar returns steps values evenly spaced from start to end, both included.
+// LinspaceTensorScalar returns steps values evenly spaced from start to end, both included. end is
+// a number.
 //
 //	linspace.Tensor_Scalar(Tensor start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1145,7 +1149,7 @@ func LinspaceTensorScalar(start Tensor, end Scalar, steps int64, opts ...TensorO
 }
 
 // LinspaceTensorScalarOut returns steps values evenly spaced from start to end, both included,
-// into out.
+// into out. end is a number.
 //
 //	linspace.Tensor_Scalar_out(Tensor start, Scalar end, int steps, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1243,8 +1247,8 @@ type LogspaceOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// Logspace returns steps values evenly spaced on a logarithmic scale, from base to the power start
-// to base to the power end.
+// Logspace returns steps values evenly spaced on a logarithmic scale, from Base to the power start
+// to Base to the power end. start is a number. end is a number.
 //
 //	logspace(Scalar start, Scalar end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1285,8 +1289,8 @@ type LogspaceOutOptions struct {
 	Base *float64 // default: 10.0
 }
 
-// LogspaceOut returns steps values evenly spaced on a logarithmic scale, from base to the power
-// start to base to the power end, into out.
+// LogspaceOut returns steps values evenly spaced on a logarithmic scale, from Base to the power
+// start to Base to the power end, into out. start is a number. end is a number.
 //
 //	logspace.out(Scalar start, Scalar end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1326,8 +1330,8 @@ type LogspaceScalarTensorOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// LogspaceScalarTensor returns steps values evenly spaced on a logarithmic scale, from base to the
-// power start to base to the power end.
+// LogspaceScalarTensor returns steps values evenly spaced on a logarithmic scale, from Base to the
+// power start to Base to the power end. start is a number.
 //
 //	logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1369,8 +1373,8 @@ type LogspaceScalarTensorOutOptions struct {
 	Base *float64 // default: 10.0
 }
 
-// LogspaceScalarTensorOut returns steps values evenly spaced on a logarithmic scale, from base to
-// the power start to base to the power end, into out.
+// LogspaceScalarTensorOut returns steps values evenly spaced on a logarithmic scale, from Base to
+// the power start to Base to the power end, into out. start is a number.
 //
 //	logspace.Scalar_Tensor_out(Scalar start, Tensor end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1411,8 +1415,8 @@ type LogspaceTensorScalarOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// LogspaceTensorScalar returns steps values evenly spaced on a logarithmic scale, from base to the
-// power start to base to the power end.
+// LogspaceTensorScalar returns steps values evenly spaced on a logarithmic scale, from Base to the
+// power start to Base to the power end. end is a number.
 //
 //	logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1454,8 +1458,8 @@ type LogspaceTensorScalarOutOptions struct {
 	Base *float64 // default: 10.0
 }
 
-// LogspaceTensorScalarOut returns steps values evenly spaced on a logarithmic scale, from base to
-// the power start to base to the power end, into out.
+// LogspaceTensorScalarOut returns steps values evenly spaced on a logarithmic scale, from Base to
+// the power start to Base to the power end, into out. end is a number.
 //
 //	logspace.Tensor_Scalar_out(Tensor start, Scalar end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1496,8 +1500,8 @@ type LogspaceTensorTensorOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// LogspaceTensorTensor returns steps values evenly spaced on a logarithmic scale, from base to the
-// power start to base to the power end.
+// LogspaceTensorTensor returns steps values evenly spaced on a logarithmic scale, from Base to the
+// power start to Base to the power end.
 //
 //	logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1540,8 +1544,8 @@ type LogspaceTensorTensorOutOptions struct {
 	Base *float64 // default: 10.0
 }
 
-// LogspaceTensorTensorOut returns steps values evenly spaced on a logarithmic scale, from base to
-// the power start to base to the power end, into out.
+// LogspaceTensorTensorOut returns steps values evenly spaced on a logarithmic scale, from Base to
+// the power start to Base to the power end, into out.
 //
 //	logspace.Tensor_Tensor_out(Tensor start, Tensor end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1574,7 +1578,7 @@ func LogspaceTensorTensorOut(start, end Tensor, steps int64, out Tensor, opts ..
 }
 
 // Meshgrid expands n vectors to n tensors of one n-dimensional grid, each constant along all but
-// its own dimension; indexing 'ij' or 'xy'.
+// its own dimension; the first vector varies with the first dimension.
 //
 //	meshgrid(Tensor[] tensors) -> Tensor[]
 //
@@ -1593,7 +1597,8 @@ func Meshgrid(tensors []Tensor) []Tensor {
 }
 
 // MeshgridIndexing expands n vectors to n tensors of one n-dimensional grid, each constant along
-// all but its own dimension; indexing 'ij' or 'xy'.
+// all but its own dimension; indexing is 'ij', the first vector with the first dimension, or 'xy',
+// with the second.
 //
 //	meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]
 //
@@ -1954,7 +1959,7 @@ type OneHotOptions struct {
 }
 
 // OneHot replaces each int64 class index by a vector with a one at that place: (...) → (...,
-// num_classes), int64.
+// NumClasses), int64.
 //
 //	one_hot(Tensor self, int num_classes=-1) -> Tensor
 //
@@ -2152,8 +2157,8 @@ func PolarOut(abs, angle, out Tensor) Tensor {
 	return out
 }
 
-// Range returns the values start, start + step, ... up to and with end, as floats by default;
-// arange, which leaves out end, is preferred.
+// Range returns the values start, start + 1, ... up to and with end, as floats by default;
+// [ArangeStart], which leaves out the end, is preferred.
 //
 //	range(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2190,8 +2195,8 @@ type RangeOutOptions struct {
 	Step Scalar // default: 1
 }
 
-// RangeOut returns the values start, start + step, ... up to and with end, as floats by default;
-// arange, which leaves out end, is preferred, into out.
+// RangeOut returns the values start, start + Step, ... up to and with end, as floats by default;
+// [ArangeStart], which leaves out the end, is preferred, into out.
 //
 //	range.out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2222,8 +2227,8 @@ func RangeOut(start, end Scalar, out Tensor, opts ...RangeOutOptions) Tensor {
 	return out
 }
 
-// RangeStartEndOut returns the values start, start + step, ... up to and with end, as floats by
-// default; arange, which leaves out end, is preferred, into out.
+// RangeStartEndOut returns the values start, start + 1, ... up to and with end, as floats by
+// default; [ArangeStart], which leaves out the end, is preferred, into out.
 //
 //	range.out_(Scalar start, Scalar end, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2255,8 +2260,8 @@ type RangeStepOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// RangeStep returns the values start, start + step, ... up to and with end, as floats by default;
-// arange, which leaves out end, is preferred.
+// RangeStep returns the values start, start + Step, ... up to and with end, as floats by default;
+// [ArangeStart], which leaves out the end, is preferred.
 //
 //	range.step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2509,7 +2514,7 @@ type VanderOptions struct {
 	Increasing bool
 }
 
-// Vander returns the matrix whose columns are falling (rising if increasing) powers of a vector x:
+// Vander returns the matrix whose columns are falling (rising if Increasing) powers of a vector x:
 // (n) → (n×N).
 //
 //	vander(Tensor x, int? N=None, bool increasing=False) -> Tensor
@@ -2519,7 +2524,7 @@ func Vander(x Tensor, opts ...VanderOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
 		x          unsafe.Pointer
-		n_         unsafe.Pointer
+		n          unsafe.Pointer
 		increasing int64
 		r0         outTensor
 	}
@@ -2528,7 +2533,7 @@ func Vander(x Tensor, opts ...VanderOptions) Tensor {
 		opt = opts[0]
 	}
 	blk.x = x.word(opVander, "x")
-	blk.n_ = unsafe.Pointer(opt.N)
+	blk.n = unsafe.Pointer(opt.N)
 	blk.increasing = boolInt(opt.Increasing)
 	call(opVander, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)

@@ -54,7 +54,7 @@ func (self Tensor) Abs_() Tensor {
 	return Abs_(self)
 }
 
-// Absolute is abs under its NumPy name: the absolute value of each element.
+// Absolute is [Abs] under its NumPy name: the absolute value of each element.
 //
 //	absolute(Tensor self) -> Tensor
 //
@@ -76,7 +76,7 @@ func (self Tensor) Absolute() Tensor {
 	return Absolute(self)
 }
 
-// Absolute_ is abs under its NumPy name: the absolute value of each element, in place.
+// Absolute_ is [Abs_] under its NumPy name: the absolute value of each element, in place.
 //
 //	absolute_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -99,7 +99,7 @@ func (self Tensor) Absolute_() Tensor {
 	return Absolute_(self)
 }
 
-// AbsoluteOut is abs under its NumPy name: the absolute value of each element, into out.
+// AbsoluteOut is [AbsOut] under its NumPy name: the absolute value of each element, into out.
 //
 //	absolute.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -259,8 +259,8 @@ type ClampOptions struct {
 	Max Scalar // default: none
 }
 
-// Clamp limits each element to the range from min to max, either of which may be absent; scalars
-// or tensors that broadcast.
+// Clamp limits each element to the range from Min to Max, either of which may be absent; they are
+// numbers.
 //
 //	clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor
 //
@@ -290,8 +290,8 @@ func (self Tensor) Clamp(opts ...ClampOptions) Tensor {
 	return Clamp(self, opts...)
 }
 
-// Clamp_ limits each element to the range from min to max, either of which may be absent; scalars
-// or tensors that broadcast, in place.
+// Clamp_ limits each element to the range from Min to Max, either of which may be absent; they are
+// numbers, in place.
 //
 //	clamp_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)
 //
@@ -388,7 +388,7 @@ func ClampMaxOut(self Tensor, max Scalar, out Tensor) Tensor {
 	return out
 }
 
-// ClampMaxTensor replaces each element above max by max.
+// ClampMaxTensor replaces each element above max by max, with broadcasting.
 //
 //	clamp_max.Tensor(Tensor self, Tensor max) -> Tensor
 func ClampMaxTensor(self, max Tensor) Tensor {
@@ -411,7 +411,7 @@ func (self Tensor) ClampMaxTensor(max Tensor) Tensor {
 	return ClampMaxTensor(self, max)
 }
 
-// ClampMaxTensor_ replaces each element above max by max, in place.
+// ClampMaxTensor_ replaces each element above max by max, with broadcasting, in place.
 //
 //	clamp_max_.Tensor(Tensor(a!) self, Tensor max) -> Tensor(a!)
 //
@@ -435,7 +435,7 @@ func (self Tensor) ClampMaxTensor_(max Tensor) Tensor {
 	return ClampMaxTensor_(self, max)
 }
 
-// ClampMaxTensorOut replaces each element above max by max, into out.
+// ClampMaxTensorOut replaces each element above max by max, with broadcasting, into out.
 //
 //	clamp_max.Tensor_out(Tensor self, Tensor max, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -523,7 +523,7 @@ func ClampMinOut(self Tensor, min Scalar, out Tensor) Tensor {
 	return out
 }
 
-// ClampMinTensor replaces each element below min by min.
+// ClampMinTensor replaces each element below min by min, with broadcasting.
 //
 //	clamp_min.Tensor(Tensor self, Tensor min) -> Tensor
 func ClampMinTensor(self, min Tensor) Tensor {
@@ -546,7 +546,7 @@ func (self Tensor) ClampMinTensor(min Tensor) Tensor {
 	return ClampMinTensor(self, min)
 }
 
-// ClampMinTensor_ replaces each element below min by min, in place.
+// ClampMinTensor_ replaces each element below min by min, with broadcasting, in place.
 //
 //	clamp_min_.Tensor(Tensor(a!) self, Tensor min) -> Tensor(a!)
 //
@@ -570,7 +570,7 @@ func (self Tensor) ClampMinTensor_(min Tensor) Tensor {
 	return ClampMinTensor_(self, min)
 }
 
-// ClampMinTensorOut replaces each element below min by min, into out.
+// ClampMinTensorOut replaces each element below min by min, with broadcasting, into out.
 //
 //	clamp_min.Tensor_out(Tensor self, Tensor min, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -592,8 +592,8 @@ func ClampMinTensorOut(self, min, out Tensor) Tensor {
 	return out
 }
 
-// ClampOut limits each element to the range from min to max, either of which may be absent;
-// scalars or tensors that broadcast, into out.
+// ClampOut limits each element to the range from Min to Max, either of which may be absent; they
+// are numbers, into out.
 //
 //	clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -628,8 +628,8 @@ type ClampTensorOptions struct {
 	Max Tensor // default: none
 }
 
-// ClampTensor limits each element to the range from min to max, either of which may be absent;
-// scalars or tensors that broadcast.
+// ClampTensor limits each element to the range from Min to Max, either of which may be absent;
+// they are tensors that broadcast.
 //
 //	clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor
 //
@@ -661,8 +661,8 @@ func (self Tensor) ClampTensor(opts ...ClampTensorOptions) Tensor {
 	return ClampTensor(self, opts...)
 }
 
-// ClampTensor_ limits each element to the range from min to max, either of which may be absent;
-// scalars or tensors that broadcast, in place.
+// ClampTensor_ limits each element to the range from Min to Max, either of which may be absent;
+// they are tensors that broadcast, in place.
 //
 //	clamp_.Tensor(Tensor(a!) self, Tensor? min=None, Tensor? max=None) -> Tensor(a!)
 //
@@ -695,8 +695,8 @@ func (self Tensor) ClampTensor_(opts ...ClampTensorOptions) Tensor {
 	return ClampTensor_(self, opts...)
 }
 
-// ClampTensorOut limits each element to the range from min to max, either of which may be absent;
-// scalars or tensors that broadcast, into out.
+// ClampTensorOut limits each element to the range from Min to Max, either of which may be absent;
+// they are tensors that broadcast, into out.
 //
 //	clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -733,7 +733,8 @@ type ClipOptions struct {
 	Max Scalar // default: none
 }
 
-// Clip is clamp under its NumPy name: limits each element to the range from min to max.
+// Clip is [Clamp] under its NumPy name: limits each element to the range from Min to Max, which
+// are numbers.
 //
 //	clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor
 //
@@ -763,7 +764,8 @@ func (self Tensor) Clip(opts ...ClipOptions) Tensor {
 	return Clip(self, opts...)
 }
 
-// Clip_ is clamp under its NumPy name: limits each element to the range from min to max, in place.
+// Clip_ is [Clamp_] under its NumPy name: limits each element to the range from Min to Max, which
+// are numbers, in place.
 //
 //	clip_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)
 //
@@ -794,8 +796,8 @@ func (self Tensor) Clip_(opts ...ClipOptions) Tensor {
 	return Clip_(self, opts...)
 }
 
-// ClipOut is clamp under its NumPy name: limits each element to the range from min to max, into
-// out.
+// ClipOut is [ClampOut] under its NumPy name: limits each element to the range from Min to Max,
+// which are numbers, into out.
 //
 //	clip.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -830,7 +832,8 @@ type ClipTensorOptions struct {
 	Max Tensor // default: none
 }
 
-// ClipTensor is clamp under its NumPy name: limits each element to the range from min to max.
+// ClipTensor is [ClampTensor] under its NumPy name: limits each element to the range from Min to
+// Max, tensors that broadcast.
 //
 //	clip.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor
 //
@@ -862,8 +865,8 @@ func (self Tensor) ClipTensor(opts ...ClipTensorOptions) Tensor {
 	return ClipTensor(self, opts...)
 }
 
-// ClipTensor_ is clamp under its NumPy name: limits each element to the range from min to max, in
-// place.
+// ClipTensor_ is [ClampTensor_] under its NumPy name: limits each element to the range from Min to
+// Max, tensors that broadcast, in place.
 //
 //	clip_.Tensor(Tensor(a!) self, Tensor? min=None, Tensor? max=None) -> Tensor(a!)
 //
@@ -896,8 +899,8 @@ func (self Tensor) ClipTensor_(opts ...ClipTensorOptions) Tensor {
 	return ClipTensor_(self, opts...)
 }
 
-// ClipTensorOut is clamp under its NumPy name: limits each element to the range from min to max,
-// into out.
+// ClipTensorOut is [ClampTensorOut] under its NumPy name: limits each element to the range from
+// Min to Max, tensors that broadcast, into out.
 //
 //	clip.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1100,8 +1103,8 @@ func CopysignOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// CopysignScalar returns the magnitude of self with the sign of other, element by element; integer
-// inputs give float results.
+// CopysignScalar returns the magnitude of self with the sign of other; integer inputs give float
+// results.
 //
 //	copysign.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -1125,8 +1128,8 @@ func (self Tensor) CopysignScalar(other Scalar) Tensor {
 	return CopysignScalar(self, other)
 }
 
-// CopysignScalar_ returns the magnitude of self with the sign of other, element by element;
-// integer inputs give float results, in place.
+// CopysignScalar_ returns the magnitude of self with the sign of other; integer inputs give float
+// results, in place.
 //
 //	copysign_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -1151,8 +1154,8 @@ func (self Tensor) CopysignScalar_(other Scalar) Tensor {
 	return CopysignScalar_(self, other)
 }
 
-// CopysignScalarOut returns the magnitude of self with the sign of other, element by element;
-// integer inputs give float results, into out.
+// CopysignScalarOut returns the magnitude of self with the sign of other; integer inputs give
+// float results, into out.
 //
 //	copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1376,8 +1379,7 @@ func ExpOut(self, out Tensor) Tensor {
 	return out
 }
 
-// Fill sets every element to one value, a number or a 0-d tensor; shape and dtype are those of
-// self.
+// Fill sets every element to value, a number; shape and dtype are those of self.
 //
 //	fill.Scalar(Tensor self, Scalar value) -> Tensor
 func Fill(self Tensor, value Scalar) Tensor {
@@ -1394,8 +1396,7 @@ func Fill(self Tensor, value Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Fill_ sets every element to one value, a number or a 0-d tensor; shape and dtype are those of
-// self, in place.
+// Fill_ sets every element to value, a number; shape and dtype are those of self, in place.
 //
 //	fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!)
 //
@@ -1420,8 +1421,7 @@ func (self Tensor) Fill_(value Scalar) Tensor {
 	return Fill_(self, value)
 }
 
-// FillOut sets every element to one value, a number or a 0-d tensor; shape and dtype are those of
-// self, into out.
+// FillOut sets every element to value, a number; shape and dtype are those of self, into out.
 //
 //	fill.Scalar_out(Tensor self, Scalar value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1442,8 +1442,7 @@ func FillOut(self Tensor, value Scalar, out Tensor) Tensor {
 	return out
 }
 
-// FillTensor sets every element to one value, a number or a 0-d tensor; shape and dtype are those
-// of self.
+// FillTensor sets every element to value, a 0-d tensor; shape and dtype are those of self.
 //
 //	fill.Tensor(Tensor self, Tensor value) -> Tensor
 func FillTensor(self, value Tensor) Tensor {
@@ -1461,8 +1460,8 @@ func FillTensor(self, value Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FillTensor_ sets every element to one value, a number or a 0-d tensor; shape and dtype are those
-// of self, in place.
+// FillTensor_ sets every element to value, a 0-d tensor; shape and dtype are those of self, in
+// place.
 //
 //	fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!)
 //
@@ -1488,8 +1487,8 @@ func (self Tensor) FillTensor_(value Tensor) Tensor {
 	return FillTensor_(self, value)
 }
 
-// FillTensorOut sets every element to one value, a number or a 0-d tensor; shape and dtype are
-// those of self, into out.
+// FillTensorOut sets every element to value, a 0-d tensor; shape and dtype are those of self, into
+// out.
 //
 //	fill.Tensor_out(Tensor self, Tensor value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1511,7 +1510,7 @@ func FillTensorOut(self, value, out Tensor) Tensor {
 	return out
 }
 
-// Fix is trunc under its NumPy name: drops the fractional part of each element.
+// Fix is [Trunc] under its NumPy name: drops the fractional part of each element.
 //
 //	fix(Tensor self) -> Tensor
 //
@@ -1533,7 +1532,7 @@ func (self Tensor) Fix() Tensor {
 	return Fix(self)
 }
 
-// Fix_ is trunc under its NumPy name: drops the fractional part of each element, in place.
+// Fix_ is [Trunc_] under its NumPy name: drops the fractional part of each element, in place.
 //
 //	fix_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -1556,7 +1555,7 @@ func (self Tensor) Fix_() Tensor {
 	return Fix_(self)
 }
 
-// FixOut is trunc under its NumPy name: drops the fractional part of each element, into out.
+// FixOut is [TruncOut] under its NumPy name: drops the fractional part of each element, into out.
 //
 //	fix.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1736,7 +1735,7 @@ func (self Tensor) Frexp() (mantissa Tensor, exponent Tensor) {
 }
 
 // FrexpOut splits each float into a mantissa of magnitude in [0.5, 1) and an int32 exponent: self
-// = mantissa × 2 to the exponent.
+// = mantissa × 2 to the exponent, into mantissa and exponent.
 //
 //	frexp.Tensor_out(Tensor self, *, Tensor(a!) mantissa, Tensor(b!) exponent) -> (Tensor(a!) mantissa, Tensor(b!) exponent)
 //
@@ -2235,8 +2234,8 @@ func LogOut(self, out Tensor) Tensor {
 // NaNToNumOptions are the arguments of [NaNToNum] that have defaults.
 type NaNToNumOptions struct {
 	NaN    *float64 // default: none
-	Posinf *float64 // default: none
-	Neginf *float64 // default: none
+	PosInf *float64 // default: none
+	NegInf *float64 // default: none
 }
 
 // NaNToNum replaces NaN, inf and -inf by the given numbers, by default 0 and the highest and
@@ -2260,8 +2259,8 @@ func NaNToNum(self Tensor, opts ...NaNToNumOptions) Tensor {
 	}
 	blk.self = self.word(opNaNToNum, "self")
 	blk.nan = unsafe.Pointer(opt.NaN)
-	blk.posinf = unsafe.Pointer(opt.Posinf)
-	blk.neginf = unsafe.Pointer(opt.Neginf)
+	blk.posinf = unsafe.Pointer(opt.PosInf)
+	blk.neginf = unsafe.Pointer(opt.NegInf)
 	call(opNaNToNum, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2294,8 +2293,8 @@ func NaNToNum_(self Tensor, opts ...NaNToNumOptions) Tensor {
 	}
 	blk.self = self.word(opNaNToNum_, "self")
 	blk.nan = unsafe.Pointer(opt.NaN)
-	blk.posinf = unsafe.Pointer(opt.Posinf)
-	blk.neginf = unsafe.Pointer(opt.Neginf)
+	blk.posinf = unsafe.Pointer(opt.PosInf)
+	blk.neginf = unsafe.Pointer(opt.NegInf)
 	call(opNaNToNum_, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return self
@@ -2329,8 +2328,8 @@ func NaNToNumOut(self, out Tensor, opts ...NaNToNumOptions) Tensor {
 	}
 	blk.self = self.word(opNaNToNumOut, "self")
 	blk.nan = unsafe.Pointer(opt.NaN)
-	blk.posinf = unsafe.Pointer(opt.Posinf)
-	blk.neginf = unsafe.Pointer(opt.Neginf)
+	blk.posinf = unsafe.Pointer(opt.PosInf)
+	blk.neginf = unsafe.Pointer(opt.NegInf)
 	blk.out = out.word(opNaNToNumOut, "out")
 	call(opNaNToNumOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2383,7 +2382,7 @@ func (self Tensor) Neg_() Tensor {
 	return Neg_(self)
 }
 
-// Negative is neg under its NumPy name: the negative of each element.
+// Negative is [Neg] under its NumPy name: the negative of each element.
 //
 //	negative(Tensor self) -> Tensor
 //
@@ -2405,7 +2404,7 @@ func (self Tensor) Negative() Tensor {
 	return Negative(self)
 }
 
-// Negative_ is neg under its NumPy name: the negative of each element, in place.
+// Negative_ is [Neg_] under its NumPy name: the negative of each element, in place.
 //
 //	negative_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -2428,7 +2427,7 @@ func (self Tensor) Negative_() Tensor {
 	return Negative_(self)
 }
 
-// NegativeOut is neg under its NumPy name: the negative of each element, into out.
+// NegativeOut is [NegOut] under its NumPy name: the negative of each element, into out.
 //
 //	negative.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2704,8 +2703,7 @@ func (self Tensor) ResolveNeg() Tensor {
 	return ResolveNeg(self)
 }
 
-// Round rounds each element to the nearest whole number, halves to the even one; decimals keeps
-// digits after the point.
+// Round rounds each element to the nearest whole number, halves to the even one.
 //
 //	round(Tensor self) -> Tensor
 //
@@ -2727,8 +2725,7 @@ func (self Tensor) Round() Tensor {
 	return Round(self)
 }
 
-// Round_ rounds each element to the nearest whole number, halves to the even one; decimals keeps
-// digits after the point, in place.
+// Round_ rounds each element to the nearest whole number, halves to the even one, in place.
 //
 //	round_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -2751,8 +2748,8 @@ func (self Tensor) Round_() Tensor {
 	return Round_(self)
 }
 
-// RoundDecimals rounds each element to the nearest whole number, halves to the even one; decimals
-// keeps digits after the point.
+// RoundDecimals rounds each element to decimals digits after the point, or before it if negative,
+// halves to the even one.
 //
 //	round.decimals(Tensor self, *, int decimals) -> Tensor
 //
@@ -2776,8 +2773,8 @@ func (self Tensor) RoundDecimals(decimals int64) Tensor {
 	return RoundDecimals(self, decimals)
 }
 
-// RoundDecimals_ rounds each element to the nearest whole number, halves to the even one; decimals
-// keeps digits after the point, in place.
+// RoundDecimals_ rounds each element to decimals digits after the point, or before it if negative,
+// halves to the even one, in place.
 //
 //	round_.decimals(Tensor(a!) self, *, int decimals) -> Tensor(a!)
 //
@@ -2802,8 +2799,8 @@ func (self Tensor) RoundDecimals_(decimals int64) Tensor {
 	return RoundDecimals_(self, decimals)
 }
 
-// RoundDecimalsOut rounds each element to the nearest whole number, halves to the even one;
-// decimals keeps digits after the point, into out.
+// RoundDecimalsOut rounds each element to decimals digits after the point, or before it if
+// negative, halves to the even one, into out.
 //
 //	round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2826,8 +2823,7 @@ func RoundDecimalsOut(self Tensor, decimals int64, out Tensor) Tensor {
 	return out
 }
 
-// RoundOut rounds each element to the nearest whole number, halves to the even one; decimals keeps
-// digits after the point, into out.
+// RoundOut rounds each element to the nearest whole number, halves to the even one, into out.
 //
 //	round.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// BartlettWindow returns a triangular window of window_length samples that starts at 0 and rises
-// to 1 in the middle; periodic by default.
+// BartlettWindow returns a triangular window of windowLength samples that starts at 0 and rises to
+// 1 in the middle; one period of a periodic function.
 //
 //	bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -38,8 +38,8 @@ func BartlettWindow(windowLength int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BartlettWindowOut returns a triangular window of window_length samples that starts at 0 and
-// rises to 1 in the middle; periodic by default, into out.
+// BartlettWindowOut returns a triangular window of windowLength samples that starts at 0 and rises
+// to 1 in the middle; one period of a periodic function, into out.
 //
 //	bartlett_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -59,8 +59,9 @@ func BartlettWindowOut(windowLength int64, out Tensor) Tensor {
 	return out
 }
 
-// BartlettWindowPeriodic returns a triangular window of window_length samples that starts at 0 and
-// rises to 1 in the middle; periodic by default.
+// BartlettWindowPeriodic returns a triangular window of windowLength samples that starts at 0 and
+// rises to 1 in the middle; where periodic, one period of a periodic function, otherwise
+// symmetric.
 //
 //	bartlett_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -92,8 +93,9 @@ func BartlettWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOpt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BartlettWindowPeriodicOut returns a triangular window of window_length samples that starts at 0
-// and rises to 1 in the middle; periodic by default, into out.
+// BartlettWindowPeriodicOut returns a triangular window of windowLength samples that starts at 0
+// and rises to 1 in the middle; where periodic, one period of a periodic function, otherwise
+// symmetric, into out.
 //
 //	bartlett_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -115,8 +117,8 @@ func BartlettWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Te
 	return out
 }
 
-// BlackmanWindow returns a Blackman window of n = window_length samples: 0.42 - 0.5·cos(2πi/n) +
-// 0.08·cos(4πi/n); periodic by default.
+// BlackmanWindow returns a Blackman window of n = windowLength samples: 0.42 - 0.5·cos(2πi/n) +
+// 0.08·cos(4πi/n); one period of a periodic function.
 //
 //	blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -146,8 +148,8 @@ func BlackmanWindow(windowLength int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BlackmanWindowOut returns a Blackman window of n = window_length samples: 0.42 - 0.5·cos(2πi/n)
-// + 0.08·cos(4πi/n); periodic by default, into out.
+// BlackmanWindowOut returns a Blackman window of n = windowLength samples: 0.42 - 0.5·cos(2πi/n) +
+// 0.08·cos(4πi/n); one period of a periodic function, into out.
 //
 //	blackman_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -167,8 +169,9 @@ func BlackmanWindowOut(windowLength int64, out Tensor) Tensor {
 	return out
 }
 
-// BlackmanWindowPeriodic returns a Blackman window of n = window_length samples: 0.42 -
-// 0.5·cos(2πi/n) + 0.08·cos(4πi/n); periodic by default.
+// BlackmanWindowPeriodic returns a Blackman window of n = windowLength samples: 0.42 -
+// 0.5·cos(2πi/n) + 0.08·cos(4πi/n); where periodic, one period of a periodic function, otherwise
+// symmetric.
 //
 //	blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -200,8 +203,9 @@ func BlackmanWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOpt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BlackmanWindowPeriodicOut returns a Blackman window of n = window_length samples: 0.42 -
-// 0.5·cos(2πi/n) + 0.08·cos(4πi/n); periodic by default, into out.
+// BlackmanWindowPeriodicOut returns a Blackman window of n = windowLength samples: 0.42 -
+// 0.5·cos(2πi/n) + 0.08·cos(4πi/n); where periodic, one period of a periodic function, otherwise
+// symmetric, into out.
 //
 //	blackman_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -230,7 +234,7 @@ type FFTFFTOptions struct {
 	Norm *string // default: none
 }
 
-// FFTFFT computes the discrete Fourier transform along dim, of length n if given (cut or
+// FFTFFT computes the discrete Fourier transform along Dim, of length n if given (cut or
 // zero-padded); the result is complex.
 //
 //	fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
@@ -265,7 +269,7 @@ type FFTFFT2Options struct {
 	Norm *string // default: none
 }
 
-// FFTFFT2 computes the two-dimensional discrete Fourier transform over dim, the last two by
+// FFTFFT2 computes the two-dimensional discrete Fourier transform over Dim, the last two by
 // default; the result is complex.
 //
 //	fft_fft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor
@@ -298,7 +302,7 @@ func FFTFFT2(self Tensor, opts ...FFTFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTFFT2Out computes the two-dimensional discrete Fourier transform over dim, the last two by
+// FFTFFT2Out computes the two-dimensional discrete Fourier transform over Dim, the last two by
 // default; the result is complex, into out.
 //
 //	fft_fft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -345,7 +349,7 @@ type FFTFFTFreqOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// FFTFFTFreq returns the frequencies that belong to the n bins of fft_fft, in its order, for a
+// FFTFFTFreq returns the frequencies that belong to the n bins of [FFTFFT], in its order, for a
 // sample spacing d.
 //
 //	fft_fftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
@@ -383,7 +387,7 @@ type FFTFFTFreqOutOptions struct {
 	D *float64 // default: 1.0
 }
 
-// FFTFFTFreqOut returns the frequencies that belong to the n bins of fft_fft, in its order, for a
+// FFTFFTFreqOut returns the frequencies that belong to the n bins of [FFTFFT], in its order, for a
 // sample spacing d, into out.
 //
 //	fft_fftfreq.out(int n, float d=1.0, *, Tensor(a!) out) -> Tensor(a!)
@@ -481,7 +485,7 @@ func FFTFFTNOut(self, out Tensor, opts ...FFTFFTNOptions) Tensor {
 	return out
 }
 
-// FFTFFTOut computes the discrete Fourier transform along dim, of length n if given (cut or
+// FFTFFTOut computes the discrete Fourier transform along Dim, of length n if given (cut or
 // zero-padded); the result is complex, into out.
 //
 //	fft_fft.out(Tensor self, SymInt? n=None, int dim=-1, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -765,7 +769,7 @@ type FFTIFFTOptions struct {
 	Norm *string // default: none
 }
 
-// FFTIFFT computes the inverse discrete Fourier transform along dim, divided by n by default; the
+// FFTIFFT computes the inverse discrete Fourier transform along Dim, divided by n by default; the
 // result is complex.
 //
 //	fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
@@ -800,7 +804,7 @@ type FFTIFFT2Options struct {
 	Norm *string // default: none
 }
 
-// FFTIFFT2 computes the two-dimensional inverse discrete Fourier transform over dim, the last two
+// FFTIFFT2 computes the two-dimensional inverse discrete Fourier transform over Dim, the last two
 // by default; the result is complex.
 //
 //	fft_ifft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor
@@ -833,7 +837,7 @@ func FFTIFFT2(self Tensor, opts ...FFTIFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIFFT2Out computes the two-dimensional inverse discrete Fourier transform over dim, the last
+// FFTIFFT2Out computes the two-dimensional inverse discrete Fourier transform over Dim, the last
 // two by default; the result is complex, into out.
 //
 //	fft_ifft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -941,7 +945,7 @@ func FFTIFFTNOut(self, out Tensor, opts ...FFTIFFTNOptions) Tensor {
 	return out
 }
 
-// FFTIFFTOut computes the inverse discrete Fourier transform along dim, divided by n by default;
+// FFTIFFTOut computes the inverse discrete Fourier transform along Dim, divided by n by default;
 // the result is complex, into out.
 //
 //	fft_ifft.out(Tensor self, SymInt? n=None, int dim=-1, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -978,7 +982,7 @@ type FFTIFFTShiftOptions struct {
 	Dim []int64 // default: none
 }
 
-// FFTIFFTShift undoes fft_fftshift: rolls frequency zero from the middle of each of the given
+// FFTIFFTShift undoes [FFTFFTShift]: rolls frequency zero from the middle of each of the given
 // dimensions to its start.
 //
 //	fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor
@@ -1010,7 +1014,7 @@ type FFTIHFFTOptions struct {
 	Norm *string // default: none
 }
 
-// FFTIHFFT computes the inverse of fft_hfft: the first n/2 + 1 complex terms of the inverse
+// FFTIHFFT computes the inverse of [FFTHFFT]: the first n/2 + 1 complex terms of the inverse
 // transform of a real signal.
 //
 //	fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
@@ -1045,8 +1049,8 @@ type FFTIHFFT2Options struct {
 	Norm *string // default: none
 }
 
-// FFTIHFFT2 computes the inverse of fft_hfft2: the complex half of the inverse transform of a real
-// two-dimensional signal.
+// FFTIHFFT2 computes the inverse of [FFTHFFT2]: the complex half of the inverse transform of a
+// real two-dimensional signal.
 //
 //	fft_ihfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor
 //
@@ -1078,8 +1082,8 @@ func FFTIHFFT2(self Tensor, opts ...FFTIHFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIHFFT2Out computes the inverse of fft_hfft2: the complex half of the inverse transform of a
-// real two-dimensional signal, into out.
+// FFTIHFFT2Out computes the inverse of [FFTHFFT2Out]: the complex half of the inverse transform of
+// a real two-dimensional signal, into out.
 //
 //	fft_ihfft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1122,8 +1126,8 @@ type FFTIHFFTNOptions struct {
 	Norm *string // default: none
 }
 
-// FFTIHFFTN computes the inverse of fft_hfftn: the complex half of the inverse transform of a real
-// signal.
+// FFTIHFFTN computes the inverse of [FFTHFFTN]: the complex half of the inverse transform of a
+// real signal.
 //
 //	fft_ihfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor
 //
@@ -1152,8 +1156,8 @@ func FFTIHFFTN(self Tensor, opts ...FFTIHFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIHFFTNOut computes the inverse of fft_hfftn: the complex half of the inverse transform of a
-// real signal, into out.
+// FFTIHFFTNOut computes the inverse of [FFTHFFTNOut]: the complex half of the inverse transform of
+// a real signal, into out.
 //
 //	fft_ihfftn.out(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1186,7 +1190,7 @@ func FFTIHFFTNOut(self, out Tensor, opts ...FFTIHFFTNOptions) Tensor {
 	return out
 }
 
-// FFTIHFFTOut computes the inverse of fft_hfft: the first n/2 + 1 complex terms of the inverse
+// FFTIHFFTOut computes the inverse of [FFTHFFTOut]: the first n/2 + 1 complex terms of the inverse
 // transform of a real signal, into out.
 //
 //	fft_ihfft.out(Tensor self, SymInt? n=None, int dim=-1, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -1225,7 +1229,7 @@ type FFTIRFFTOptions struct {
 	Norm *string // default: none
 }
 
-// FFTIRFFT computes the inverse of fft_rfft: the real signal of length n, 2·(size-1) by default,
+// FFTIRFFT computes the inverse of [FFTRFFT]: the real signal of length n, 2·(size-1) by default,
 // from the half of its spectrum.
 //
 //	fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
@@ -1260,7 +1264,7 @@ type FFTIRFFT2Options struct {
 	Norm *string // default: none
 }
 
-// FFTIRFFT2 computes the inverse of fft_rfft2: the real two-dimensional signal from the half of
+// FFTIRFFT2 computes the inverse of [FFTRFFT2]: the real two-dimensional signal from the half of
 // its spectrum.
 //
 //	fft_irfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor
@@ -1293,8 +1297,8 @@ func FFTIRFFT2(self Tensor, opts ...FFTIRFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIRFFT2Out computes the inverse of fft_rfft2: the real two-dimensional signal from the half of
-// its spectrum, into out.
+// FFTIRFFT2Out computes the inverse of [FFTRFFT2Out]: the real two-dimensional signal from the
+// half of its spectrum, into out.
 //
 //	fft_irfft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1337,7 +1341,7 @@ type FFTIRFFTNOptions struct {
 	Norm *string // default: none
 }
 
-// FFTIRFFTN computes the inverse of fft_rfftn: the real signal from the half of its spectrum; s
+// FFTIRFFTN computes the inverse of [FFTRFFTN]: the real signal from the half of its spectrum; s
 // fixes an odd last size.
 //
 //	fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor
@@ -1367,8 +1371,8 @@ func FFTIRFFTN(self Tensor, opts ...FFTIRFFTNOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTIRFFTNOut computes the inverse of fft_rfftn: the real signal from the half of its spectrum; s
-// fixes an odd last size, into out.
+// FFTIRFFTNOut computes the inverse of [FFTRFFTNOut]: the real signal from the half of its
+// spectrum; s fixes an odd last size, into out.
 //
 //	fft_irfftn.out(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1401,7 +1405,7 @@ func FFTIRFFTNOut(self, out Tensor, opts ...FFTIRFFTNOptions) Tensor {
 	return out
 }
 
-// FFTIRFFTOut computes the inverse of fft_rfft: the real signal of length n, 2·(size-1) by
+// FFTIRFFTOut computes the inverse of [FFTRFFTOut]: the real signal of length n, 2·(size-1) by
 // default, from the half of its spectrum, into out.
 //
 //	fft_irfft.out(Tensor self, SymInt? n=None, int dim=-1, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -1475,7 +1479,7 @@ type FFTRFFT2Options struct {
 	Norm *string // default: none
 }
 
-// FFTRFFT2 computes the two-dimensional Fourier transform of a real signal; the last of dim keeps
+// FFTRFFT2 computes the two-dimensional Fourier transform of a real signal; the last of Dim keeps
 // n/2 + 1 complex terms.
 //
 //	fft_rfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor
@@ -1508,7 +1512,7 @@ func FFTRFFT2(self Tensor, opts ...FFTRFFT2Options) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FFTRFFT2Out computes the two-dimensional Fourier transform of a real signal; the last of dim
+// FFTRFFT2Out computes the two-dimensional Fourier transform of a real signal; the last of Dim
 // keeps n/2 + 1 complex terms, into out.
 //
 //	fft_rfft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -1555,7 +1559,7 @@ type FFTRFFTFreqOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// FFTRFFTFreq returns the n/2 + 1 frequencies that belong to the bins of fft_rfft, for a sample
+// FFTRFFTFreq returns the n/2 + 1 frequencies that belong to the bins of [FFTRFFT], for a sample
 // spacing d.
 //
 //	fft_rfftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
@@ -1593,8 +1597,8 @@ type FFTRFFTFreqOutOptions struct {
 	D *float64 // default: 1.0
 }
 
-// FFTRFFTFreqOut returns the n/2 + 1 frequencies that belong to the bins of fft_rfft, for a sample
-// spacing d, into out.
+// FFTRFFTFreqOut returns the n/2 + 1 frequencies that belong to the bins of [FFTRFFT], for a
+// sample spacing d, into out.
 //
 //	fft_rfftfreq.out(int n, float d=1.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1628,7 +1632,7 @@ type FFTRFFTNOptions struct {
 }
 
 // FFTRFFTN computes the Fourier transform of a real signal over several dimensions; the last of
-// dim keeps n/2 + 1 complex terms.
+// Dim keeps n/2 + 1 complex terms.
 //
 //	fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor
 //
@@ -1658,7 +1662,7 @@ func FFTRFFTN(self Tensor, opts ...FFTRFFTNOptions) Tensor {
 }
 
 // FFTRFFTNOut computes the Fourier transform of a real signal over several dimensions; the last of
-// dim keeps n/2 + 1 complex terms, into out.
+// Dim keeps n/2 + 1 complex terms, into out.
 //
 //	fft_rfftn.out(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1723,8 +1727,8 @@ func FFTRFFTOut(self, out Tensor, opts ...FFTRFFTOptions) Tensor {
 	return out
 }
 
-// HammingWindow returns a Hamming window of n = window_length samples: alpha - beta·cos(2πi/n), by
-// default 0.54 and 0.46; periodic by default.
+// HammingWindow returns a Hamming window of n = windowLength samples: 0.54 - 0.46·cos(2πi/n); one
+// period of a periodic function.
 //
 //	hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1754,8 +1758,8 @@ func HammingWindow(windowLength int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HammingWindowOut returns a Hamming window of n = window_length samples: alpha - beta·cos(2πi/n),
-// by default 0.54 and 0.46; periodic by default, into out.
+// HammingWindowOut returns a Hamming window of n = windowLength samples: 0.54 - 0.46·cos(2πi/n);
+// one period of a periodic function, into out.
 //
 //	hamming_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1775,8 +1779,8 @@ func HammingWindowOut(windowLength int64, out Tensor) Tensor {
 	return out
 }
 
-// HammingWindowPeriodic returns a Hamming window of n = window_length samples: alpha -
-// beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+// HammingWindowPeriodic returns a Hamming window of n = windowLength samples: 0.54 -
+// 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
 //
 //	hamming_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1808,8 +1812,8 @@ func HammingWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOpti
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HammingWindowPeriodicAlpha returns a Hamming window of n = window_length samples: alpha -
-// beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+// HammingWindowPeriodicAlpha returns a Hamming window of n = windowLength samples: alpha -
+// 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
 //
 //	hamming_window.periodic_alpha(int window_length, bool periodic, float alpha, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1843,8 +1847,8 @@ func HammingWindowPeriodicAlpha(windowLength int64, periodic bool, alpha float64
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HammingWindowPeriodicAlphaBeta returns a Hamming window of n = window_length samples: alpha -
-// beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+// HammingWindowPeriodicAlphaBeta returns a Hamming window of n = windowLength samples: alpha -
+// beta·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
 //
 //	hamming_window.periodic_alpha_beta(int window_length, bool periodic, float alpha, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1880,8 +1884,9 @@ func HammingWindowPeriodicAlphaBeta(windowLength int64, periodic bool, alpha, be
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HammingWindowPeriodicAlphaBetaOut returns a Hamming window of n = window_length samples: alpha -
-// beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default, into out.
+// HammingWindowPeriodicAlphaBetaOut returns a Hamming window of n = windowLength samples: alpha -
+// beta·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric, into
+// out.
 //
 //	hamming_window.periodic_alpha_beta_out(int window_length, bool periodic, float alpha, float beta, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1907,8 +1912,9 @@ func HammingWindowPeriodicAlphaBetaOut(windowLength int64, periodic bool, alpha,
 	return out
 }
 
-// HammingWindowPeriodicAlphaOut returns a Hamming window of n = window_length samples: alpha -
-// beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default, into out.
+// HammingWindowPeriodicAlphaOut returns a Hamming window of n = windowLength samples: alpha -
+// 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric, into
+// out.
 //
 //	hamming_window.periodic_alpha_out(int window_length, bool periodic, float alpha, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1932,8 +1938,9 @@ func HammingWindowPeriodicAlphaOut(windowLength int64, periodic bool, alpha floa
 	return out
 }
 
-// HammingWindowPeriodicOut returns a Hamming window of n = window_length samples: alpha -
-// beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default, into out.
+// HammingWindowPeriodicOut returns a Hamming window of n = windowLength samples: 0.54 -
+// 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric, into
+// out.
 //
 //	hamming_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1955,8 +1962,8 @@ func HammingWindowPeriodicOut(windowLength int64, periodic bool, out Tensor) Ten
 	return out
 }
 
-// HannWindow returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n); periodic by
-// default.
+// HannWindow returns a Hann window of n = windowLength samples: 0.5 - 0.5·cos(2πi/n); one period
+// of a periodic function.
 //
 //	hann_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1986,8 +1993,8 @@ func HannWindow(windowLength int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HannWindowOut returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n); periodic
-// by default, into out.
+// HannWindowOut returns a Hann window of n = windowLength samples: 0.5 - 0.5·cos(2πi/n); one
+// period of a periodic function, into out.
 //
 //	hann_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2007,8 +2014,8 @@ func HannWindowOut(windowLength int64, out Tensor) Tensor {
 	return out
 }
 
-// HannWindowPeriodic returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n);
-// periodic by default.
+// HannWindowPeriodic returns a Hann window of n = windowLength samples: 0.5 - 0.5·cos(2πi/n);
+// where periodic, one period of a periodic function, otherwise symmetric.
 //
 //	hann_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2040,8 +2047,8 @@ func HannWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOptions
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HannWindowPeriodicOut returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n);
-// periodic by default, into out.
+// HannWindowPeriodicOut returns a Hann window of n = windowLength samples: 0.5 - 0.5·cos(2πi/n);
+// where periodic, one period of a periodic function, otherwise symmetric, into out.
 //
 //	hann_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2070,7 +2077,7 @@ type ISTFTOptions struct {
 	Window        Tensor // default: none
 	Center        *bool  // default: true
 	Normalized    bool
-	Onesided      *bool  // default: none
+	OneSided      *bool  // default: none
 	Length        *int64 // default: none
 	ReturnComplex bool
 }
@@ -2107,7 +2114,7 @@ func ISTFT(self Tensor, nFFT int64, opts ...ISTFTOptions) Tensor {
 	blk.window = unsafe.Pointer(opt.Window.T)
 	blk.center = boolInt(orDefault(opt.Center, true))
 	blk.normalized = boolInt(opt.Normalized)
-	blk.onesided = unsafe.Pointer(opt.Onesided)
+	blk.onesided = unsafe.Pointer(opt.OneSided)
 	blk.length = unsafe.Pointer(opt.Length)
 	blk.returnComplex = boolInt(opt.ReturnComplex)
 	call(opISTFT, unsafe.Pointer(&blk))
@@ -2121,8 +2128,8 @@ func (self Tensor) ISTFT(nFFT int64, opts ...ISTFTOptions) Tensor {
 	return ISTFT(self, nFFT, opts...)
 }
 
-// KaiserWindow returns a Kaiser window of window_length samples with shape parameter beta (12 by
-// default); periodic by default.
+// KaiserWindow returns a Kaiser window of windowLength samples with shape parameter 12; one period
+// of a periodic function.
 //
 //	kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2152,8 +2159,8 @@ func KaiserWindow(windowLength int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// KaiserWindowBeta returns a Kaiser window of window_length samples with shape parameter beta (12
-// by default); periodic by default.
+// KaiserWindowBeta returns a Kaiser window of windowLength samples with shape parameter beta;
+// where periodic, one period of a periodic function, otherwise symmetric.
 //
 //	kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2187,8 +2194,8 @@ func KaiserWindowBeta(windowLength int64, periodic bool, beta float64, opts ...T
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// KaiserWindowBetaOut returns a Kaiser window of window_length samples with shape parameter beta
-// (12 by default); periodic by default, into out.
+// KaiserWindowBetaOut returns a Kaiser window of windowLength samples with shape parameter beta;
+// where periodic, one period of a periodic function, otherwise symmetric, into out.
 //
 //	kaiser_window.beta_out(int window_length, bool periodic, float beta, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2212,8 +2219,8 @@ func KaiserWindowBetaOut(windowLength int64, periodic bool, beta float64, out Te
 	return out
 }
 
-// KaiserWindowOut returns a Kaiser window of window_length samples with shape parameter beta (12
-// by default); periodic by default, into out.
+// KaiserWindowOut returns a Kaiser window of windowLength samples with shape parameter 12; one
+// period of a periodic function, into out.
 //
 //	kaiser_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2233,8 +2240,8 @@ func KaiserWindowOut(windowLength int64, out Tensor) Tensor {
 	return out
 }
 
-// KaiserWindowPeriodic returns a Kaiser window of window_length samples with shape parameter beta
-// (12 by default); periodic by default.
+// KaiserWindowPeriodic returns a Kaiser window of windowLength samples with shape parameter 12;
+// where periodic, one period of a periodic function, otherwise symmetric.
 //
 //	kaiser_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2266,8 +2273,8 @@ func KaiserWindowPeriodic(windowLength int64, periodic bool, opts ...TensorOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// KaiserWindowPeriodicOut returns a Kaiser window of window_length samples with shape parameter
-// beta (12 by default); periodic by default, into out.
+// KaiserWindowPeriodicOut returns a Kaiser window of windowLength samples with shape parameter 12;
+// where periodic, one period of a periodic function, otherwise symmetric, into out.
 //
 //	kaiser_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2295,7 +2302,7 @@ type STFTOptions struct {
 	WinLength     *int64 // default: none
 	Window        Tensor // default: none
 	Normalized    bool
-	Onesided      *bool // default: none
+	OneSided      *bool // default: none
 	ReturnComplex *bool // default: none
 	AlignToWindow *bool // default: none
 }
@@ -2330,7 +2337,7 @@ func STFT(self Tensor, nFFT int64, opts ...STFTOptions) Tensor {
 	blk.winLength = unsafe.Pointer(opt.WinLength)
 	blk.window = unsafe.Pointer(opt.Window.T)
 	blk.normalized = boolInt(opt.Normalized)
-	blk.onesided = unsafe.Pointer(opt.Onesided)
+	blk.onesided = unsafe.Pointer(opt.OneSided)
 	blk.returnComplex = unsafe.Pointer(opt.ReturnComplex)
 	blk.alignToWindow = unsafe.Pointer(opt.AlignToWindow)
 	call(opSTFT, unsafe.Pointer(&blk))
@@ -2352,13 +2359,14 @@ type STFTCenterOptions struct {
 	Center        *bool  // default: true
 	PadMode       string // default: "reflect"
 	Normalized    bool
-	Onesided      *bool // default: none
+	OneSided      *bool // default: none
 	ReturnComplex *bool // default: none
 	AlignToWindow *bool // default: none
 }
 
 // STFTCenter computes the Fourier transform of overlapping windows of a signal (..., L), giving
-// (..., frequencies, frames).
+// (..., frequencies, frames); if Center, the signal is padded by half a window at both ends, as
+// PadMode says.
 //
 //	stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode="reflect", bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor
 //
@@ -2394,7 +2402,7 @@ func STFTCenter(self Tensor, nFFT int64, opts ...STFTCenterOptions) Tensor {
 	}
 	blk.padMode = cString(opt.PadMode, opSTFTCenter, "pad_mode")
 	blk.normalized = boolInt(opt.Normalized)
-	blk.onesided = unsafe.Pointer(opt.Onesided)
+	blk.onesided = unsafe.Pointer(opt.OneSided)
 	blk.returnComplex = unsafe.Pointer(opt.ReturnComplex)
 	blk.alignToWindow = unsafe.Pointer(opt.AlignToWindow)
 	call(opSTFTCenter, unsafe.Pointer(&blk))

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// ForeachAbs applies abs to each tensor of a list.
+// ForeachAbs applies [Abs] to each tensor of a list.
 //
 //	_foreach_abs(Tensor[] self) -> Tensor[]
 func ForeachAbs(self []Tensor) []Tensor {
@@ -23,7 +23,7 @@ func ForeachAbs(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAbs_ applies abs to each tensor of a list.
+// ForeachAbs_ applies [Abs] to each tensor of a list, in place.
 //
 //	_foreach_abs_(Tensor(a!)[] self) -> ()
 func ForeachAbs_(self []Tensor) {
@@ -37,7 +37,7 @@ func ForeachAbs_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachAbsOut applies abs to each tensor of a list, into out.
+// ForeachAbsOut applies [Abs] to each tensor of a list, into out.
 //
 //	_foreach_abs.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachAbsOut(self, out []Tensor) {
@@ -55,7 +55,7 @@ func ForeachAbsOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAcos applies acos to each tensor of a list.
+// ForeachAcos applies [Acos] to each tensor of a list.
 //
 //	_foreach_acos(Tensor[] self) -> Tensor[]
 func ForeachAcos(self []Tensor) []Tensor {
@@ -71,7 +71,7 @@ func ForeachAcos(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAcos_ applies acos to each tensor of a list.
+// ForeachAcos_ applies [Acos] to each tensor of a list, in place.
 //
 //	_foreach_acos_(Tensor(a!)[] self) -> ()
 func ForeachAcos_(self []Tensor) {
@@ -85,7 +85,7 @@ func ForeachAcos_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachAcosOut applies acos to each tensor of a list, into out.
+// ForeachAcosOut applies [Acos] to each tensor of a list, into out.
 //
 //	_foreach_acos.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachAcosOut(self, out []Tensor) {
@@ -103,7 +103,7 @@ func ForeachAcosOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAsin applies asin to each tensor of a list.
+// ForeachAsin applies [Asin] to each tensor of a list.
 //
 //	_foreach_asin(Tensor[] self) -> Tensor[]
 func ForeachAsin(self []Tensor) []Tensor {
@@ -119,7 +119,7 @@ func ForeachAsin(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAsin_ applies asin to each tensor of a list.
+// ForeachAsin_ applies [Asin] to each tensor of a list, in place.
 //
 //	_foreach_asin_(Tensor(a!)[] self) -> ()
 func ForeachAsin_(self []Tensor) {
@@ -133,7 +133,7 @@ func ForeachAsin_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachAsinOut applies asin to each tensor of a list, into out.
+// ForeachAsinOut applies [Asin] to each tensor of a list, into out.
 //
 //	_foreach_asin.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachAsinOut(self, out []Tensor) {
@@ -151,7 +151,7 @@ func ForeachAsinOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAtan applies atan to each tensor of a list.
+// ForeachAtan applies [Atan] to each tensor of a list.
 //
 //	_foreach_atan(Tensor[] self) -> Tensor[]
 func ForeachAtan(self []Tensor) []Tensor {
@@ -167,7 +167,7 @@ func ForeachAtan(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAtan_ applies atan to each tensor of a list.
+// ForeachAtan_ applies [Atan] to each tensor of a list, in place.
 //
 //	_foreach_atan_(Tensor(a!)[] self) -> ()
 func ForeachAtan_(self []Tensor) {
@@ -181,7 +181,7 @@ func ForeachAtan_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachAtanOut applies atan to each tensor of a list, into out.
+// ForeachAtanOut applies [Atan] to each tensor of a list, into out.
 //
 //	_foreach_atan.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachAtanOut(self, out []Tensor) {
@@ -199,7 +199,7 @@ func ForeachAtanOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachCeil applies ceil to each tensor of a list.
+// ForeachCeil applies [Ceil] to each tensor of a list.
 //
 //	_foreach_ceil(Tensor[] self) -> Tensor[]
 func ForeachCeil(self []Tensor) []Tensor {
@@ -215,7 +215,7 @@ func ForeachCeil(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachCeil_ applies ceil to each tensor of a list.
+// ForeachCeil_ applies [Ceil] to each tensor of a list, in place.
 //
 //	_foreach_ceil_(Tensor(a!)[] self) -> ()
 func ForeachCeil_(self []Tensor) {
@@ -229,7 +229,7 @@ func ForeachCeil_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachCeilOut applies ceil to each tensor of a list, into out.
+// ForeachCeilOut applies [Ceil] to each tensor of a list, into out.
 //
 //	_foreach_ceil.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachCeilOut(self, out []Tensor) {
@@ -247,7 +247,7 @@ func ForeachCeilOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachCos applies cos to each tensor of a list.
+// ForeachCos applies [Cos] to each tensor of a list.
 //
 //	_foreach_cos(Tensor[] self) -> Tensor[]
 func ForeachCos(self []Tensor) []Tensor {
@@ -263,7 +263,7 @@ func ForeachCos(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachCos_ applies cos to each tensor of a list.
+// ForeachCos_ applies [Cos] to each tensor of a list, in place.
 //
 //	_foreach_cos_(Tensor(a!)[] self) -> ()
 func ForeachCos_(self []Tensor) {
@@ -277,7 +277,7 @@ func ForeachCos_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachCosh applies cosh to each tensor of a list.
+// ForeachCosh applies [Cosh] to each tensor of a list.
 //
 //	_foreach_cosh(Tensor[] self) -> Tensor[]
 func ForeachCosh(self []Tensor) []Tensor {
@@ -293,7 +293,7 @@ func ForeachCosh(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachCosh_ applies cosh to each tensor of a list.
+// ForeachCosh_ applies [Cosh] to each tensor of a list, in place.
 //
 //	_foreach_cosh_(Tensor(a!)[] self) -> ()
 func ForeachCosh_(self []Tensor) {
@@ -307,7 +307,7 @@ func ForeachCosh_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachCoshOut applies cosh to each tensor of a list, into out.
+// ForeachCoshOut applies [Cosh] to each tensor of a list, into out.
 //
 //	_foreach_cosh.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachCoshOut(self, out []Tensor) {
@@ -325,7 +325,7 @@ func ForeachCoshOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachCosOut applies cos to each tensor of a list, into out.
+// ForeachCosOut applies [Cos] to each tensor of a list, into out.
 //
 //	_foreach_cos.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachCosOut(self, out []Tensor) {
@@ -343,7 +343,7 @@ func ForeachCosOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachErf applies erf to each tensor of a list.
+// ForeachErf applies [Erf] to each tensor of a list.
 //
 //	_foreach_erf(Tensor[] self) -> Tensor[]
 func ForeachErf(self []Tensor) []Tensor {
@@ -359,7 +359,7 @@ func ForeachErf(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachErf_ applies erf to each tensor of a list.
+// ForeachErf_ applies [Erf] to each tensor of a list, in place.
 //
 //	_foreach_erf_(Tensor(a!)[] self) -> ()
 func ForeachErf_(self []Tensor) {
@@ -373,7 +373,7 @@ func ForeachErf_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachErfc applies erfc to each tensor of a list.
+// ForeachErfc applies [Erfc] to each tensor of a list.
 //
 //	_foreach_erfc(Tensor[] self) -> Tensor[]
 func ForeachErfc(self []Tensor) []Tensor {
@@ -389,7 +389,7 @@ func ForeachErfc(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachErfc_ applies erfc to each tensor of a list.
+// ForeachErfc_ applies [Erfc] to each tensor of a list, in place.
 //
 //	_foreach_erfc_(Tensor(a!)[] self) -> ()
 func ForeachErfc_(self []Tensor) {
@@ -403,7 +403,7 @@ func ForeachErfc_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachErfcOut applies erfc to each tensor of a list, into out.
+// ForeachErfcOut applies [Erfc] to each tensor of a list, into out.
 //
 //	_foreach_erfc.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachErfcOut(self, out []Tensor) {
@@ -421,7 +421,7 @@ func ForeachErfcOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachErfOut applies erf to each tensor of a list, into out.
+// ForeachErfOut applies [Erf] to each tensor of a list, into out.
 //
 //	_foreach_erf.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachErfOut(self, out []Tensor) {
@@ -439,7 +439,7 @@ func ForeachErfOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachExp applies exp to each tensor of a list.
+// ForeachExp applies [Exp] to each tensor of a list.
 //
 //	_foreach_exp(Tensor[] self) -> Tensor[]
 func ForeachExp(self []Tensor) []Tensor {
@@ -455,7 +455,7 @@ func ForeachExp(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachExp_ applies exp to each tensor of a list.
+// ForeachExp_ applies [Exp] to each tensor of a list, in place.
 //
 //	_foreach_exp_(Tensor(a!)[] self) -> ()
 func ForeachExp_(self []Tensor) {
@@ -469,7 +469,7 @@ func ForeachExp_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachExpm1 applies expm1 to each tensor of a list.
+// ForeachExpm1 applies [Expm1] to each tensor of a list.
 //
 //	_foreach_expm1(Tensor[] self) -> Tensor[]
 func ForeachExpm1(self []Tensor) []Tensor {
@@ -485,7 +485,7 @@ func ForeachExpm1(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachExpm1_ applies expm1 to each tensor of a list.
+// ForeachExpm1_ applies [Expm1] to each tensor of a list, in place.
 //
 //	_foreach_expm1_(Tensor(a!)[] self) -> ()
 func ForeachExpm1_(self []Tensor) {
@@ -499,7 +499,7 @@ func ForeachExpm1_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachExpm1Out applies expm1 to each tensor of a list, into out.
+// ForeachExpm1Out applies [Expm1] to each tensor of a list, into out.
 //
 //	_foreach_expm1.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachExpm1Out(self, out []Tensor) {
@@ -517,7 +517,7 @@ func ForeachExpm1Out(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachExpOut applies exp to each tensor of a list, into out.
+// ForeachExpOut applies [Exp] to each tensor of a list, into out.
 //
 //	_foreach_exp.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachExpOut(self, out []Tensor) {
@@ -535,7 +535,7 @@ func ForeachExpOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachFloor applies floor to each tensor of a list.
+// ForeachFloor applies [Floor] to each tensor of a list.
 //
 //	_foreach_floor(Tensor[] self) -> Tensor[]
 func ForeachFloor(self []Tensor) []Tensor {
@@ -551,7 +551,7 @@ func ForeachFloor(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachFloor_ applies floor to each tensor of a list.
+// ForeachFloor_ applies [Floor] to each tensor of a list, in place.
 //
 //	_foreach_floor_(Tensor(a!)[] self) -> ()
 func ForeachFloor_(self []Tensor) {
@@ -565,7 +565,7 @@ func ForeachFloor_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachFloorOut applies floor to each tensor of a list, into out.
+// ForeachFloorOut applies [Floor] to each tensor of a list, into out.
 //
 //	_foreach_floor.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachFloorOut(self, out []Tensor) {
@@ -583,7 +583,7 @@ func ForeachFloorOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachFrac applies frac to each tensor of a list.
+// ForeachFrac applies [Frac] to each tensor of a list.
 //
 //	_foreach_frac(Tensor[] self) -> Tensor[]
 func ForeachFrac(self []Tensor) []Tensor {
@@ -599,7 +599,7 @@ func ForeachFrac(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachFrac_ applies frac to each tensor of a list.
+// ForeachFrac_ applies [Frac] to each tensor of a list, in place.
 //
 //	_foreach_frac_(Tensor(a!)[] self) -> ()
 func ForeachFrac_(self []Tensor) {
@@ -613,7 +613,7 @@ func ForeachFrac_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachFracOut applies frac to each tensor of a list, into out.
+// ForeachFracOut applies [Frac] to each tensor of a list, into out.
 //
 //	_foreach_frac.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachFracOut(self, out []Tensor) {
@@ -631,7 +631,7 @@ func ForeachFracOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLgamma applies lgamma to each tensor of a list.
+// ForeachLgamma applies [Lgamma] to each tensor of a list.
 //
 //	_foreach_lgamma(Tensor[] self) -> Tensor[]
 func ForeachLgamma(self []Tensor) []Tensor {
@@ -647,7 +647,7 @@ func ForeachLgamma(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLgamma_ applies lgamma to each tensor of a list.
+// ForeachLgamma_ applies [Lgamma] to each tensor of a list, in place.
 //
 //	_foreach_lgamma_(Tensor(a!)[] self) -> ()
 func ForeachLgamma_(self []Tensor) {
@@ -661,7 +661,7 @@ func ForeachLgamma_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachLgammaOut applies lgamma to each tensor of a list, into out.
+// ForeachLgammaOut applies [Lgamma] to each tensor of a list, into out.
 //
 //	_foreach_lgamma.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachLgammaOut(self, out []Tensor) {
@@ -679,7 +679,7 @@ func ForeachLgammaOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLog applies log to each tensor of a list.
+// ForeachLog applies [Log] to each tensor of a list.
 //
 //	_foreach_log(Tensor[] self) -> Tensor[]
 func ForeachLog(self []Tensor) []Tensor {
@@ -695,7 +695,7 @@ func ForeachLog(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLog10 applies log10 to each tensor of a list.
+// ForeachLog10 applies [Log10] to each tensor of a list.
 //
 //	_foreach_log10(Tensor[] self) -> Tensor[]
 func ForeachLog10(self []Tensor) []Tensor {
@@ -711,7 +711,7 @@ func ForeachLog10(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLog10_ applies log10 to each tensor of a list.
+// ForeachLog10_ applies [Log10] to each tensor of a list, in place.
 //
 //	_foreach_log10_(Tensor(a!)[] self) -> ()
 func ForeachLog10_(self []Tensor) {
@@ -725,7 +725,7 @@ func ForeachLog10_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachLog10Out applies log10 to each tensor of a list, into out.
+// ForeachLog10Out applies [Log10] to each tensor of a list, into out.
 //
 //	_foreach_log10.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachLog10Out(self, out []Tensor) {
@@ -743,7 +743,7 @@ func ForeachLog10Out(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLog1p applies log1p to each tensor of a list.
+// ForeachLog1p applies [Log1p] to each tensor of a list.
 //
 //	_foreach_log1p(Tensor[] self) -> Tensor[]
 func ForeachLog1p(self []Tensor) []Tensor {
@@ -759,7 +759,7 @@ func ForeachLog1p(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLog1p_ applies log1p to each tensor of a list.
+// ForeachLog1p_ applies [Log1p] to each tensor of a list, in place.
 //
 //	_foreach_log1p_(Tensor(a!)[] self) -> ()
 func ForeachLog1p_(self []Tensor) {
@@ -773,7 +773,7 @@ func ForeachLog1p_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachLog1pOut applies log1p to each tensor of a list, into out.
+// ForeachLog1pOut applies [Log1p] to each tensor of a list, into out.
 //
 //	_foreach_log1p.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachLog1pOut(self, out []Tensor) {
@@ -791,7 +791,7 @@ func ForeachLog1pOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLog2 applies log2 to each tensor of a list.
+// ForeachLog2 applies [Log2] to each tensor of a list.
 //
 //	_foreach_log2(Tensor[] self) -> Tensor[]
 func ForeachLog2(self []Tensor) []Tensor {
@@ -807,7 +807,7 @@ func ForeachLog2(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLog2_ applies log2 to each tensor of a list.
+// ForeachLog2_ applies [Log2] to each tensor of a list, in place.
 //
 //	_foreach_log2_(Tensor(a!)[] self) -> ()
 func ForeachLog2_(self []Tensor) {
@@ -821,7 +821,7 @@ func ForeachLog2_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachLog2Out applies log2 to each tensor of a list, into out.
+// ForeachLog2Out applies [Log2] to each tensor of a list, into out.
 //
 //	_foreach_log2.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachLog2Out(self, out []Tensor) {
@@ -839,7 +839,7 @@ func ForeachLog2Out(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLog_ applies log to each tensor of a list.
+// ForeachLog_ applies [Log] to each tensor of a list, in place.
 //
 //	_foreach_log_(Tensor(a!)[] self) -> ()
 func ForeachLog_(self []Tensor) {
@@ -853,7 +853,7 @@ func ForeachLog_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachLogOut applies log to each tensor of a list, into out.
+// ForeachLogOut applies [Log] to each tensor of a list, into out.
 //
 //	_foreach_log.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachLogOut(self, out []Tensor) {
@@ -871,7 +871,7 @@ func ForeachLogOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachNeg applies neg to each tensor of a list.
+// ForeachNeg applies [Neg] to each tensor of a list.
 //
 //	_foreach_neg(Tensor[] self) -> Tensor[]
 func ForeachNeg(self []Tensor) []Tensor {
@@ -887,7 +887,7 @@ func ForeachNeg(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachNeg_ applies neg to each tensor of a list.
+// ForeachNeg_ applies [Neg] to each tensor of a list, in place.
 //
 //	_foreach_neg_(Tensor(a!)[] self) -> ()
 func ForeachNeg_(self []Tensor) {
@@ -901,7 +901,7 @@ func ForeachNeg_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachNegOut applies neg to each tensor of a list, into out.
+// ForeachNegOut applies [Neg] to each tensor of a list, into out.
 //
 //	_foreach_neg.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachNegOut(self, out []Tensor) {
@@ -919,7 +919,7 @@ func ForeachNegOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachReciprocal applies reciprocal to each tensor of a list.
+// ForeachReciprocal applies [Reciprocal] to each tensor of a list.
 //
 //	_foreach_reciprocal(Tensor[] self) -> Tensor[]
 func ForeachReciprocal(self []Tensor) []Tensor {
@@ -935,7 +935,7 @@ func ForeachReciprocal(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachReciprocal_ applies reciprocal to each tensor of a list.
+// ForeachReciprocal_ applies [Reciprocal] to each tensor of a list, in place.
 //
 //	_foreach_reciprocal_(Tensor(a!)[] self) -> ()
 func ForeachReciprocal_(self []Tensor) {
@@ -949,7 +949,7 @@ func ForeachReciprocal_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachReciprocalOut applies reciprocal to each tensor of a list, into out.
+// ForeachReciprocalOut applies [Reciprocal] to each tensor of a list, into out.
 //
 //	_foreach_reciprocal.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachReciprocalOut(self, out []Tensor) {
@@ -967,7 +967,7 @@ func ForeachReciprocalOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachRound applies round to each tensor of a list.
+// ForeachRound applies [Round] to each tensor of a list.
 //
 //	_foreach_round(Tensor[] self) -> Tensor[]
 func ForeachRound(self []Tensor) []Tensor {
@@ -983,7 +983,7 @@ func ForeachRound(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachRound_ applies round to each tensor of a list.
+// ForeachRound_ applies [Round] to each tensor of a list, in place.
 //
 //	_foreach_round_(Tensor(a!)[] self) -> ()
 func ForeachRound_(self []Tensor) {
@@ -997,7 +997,7 @@ func ForeachRound_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachRoundOut applies round to each tensor of a list, into out.
+// ForeachRoundOut applies [Round] to each tensor of a list, into out.
 //
 //	_foreach_round.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachRoundOut(self, out []Tensor) {
@@ -1015,7 +1015,7 @@ func ForeachRoundOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachRsqrt applies rsqrt to each tensor of a list.
+// ForeachRsqrt applies [Rsqrt] to each tensor of a list.
 //
 //	_foreach_rsqrt(Tensor[] self) -> Tensor[]
 func ForeachRsqrt(self []Tensor) []Tensor {
@@ -1031,7 +1031,7 @@ func ForeachRsqrt(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachRsqrt_ applies rsqrt to each tensor of a list.
+// ForeachRsqrt_ applies [Rsqrt] to each tensor of a list, in place.
 //
 //	_foreach_rsqrt_(Tensor(a!)[] self) -> ()
 func ForeachRsqrt_(self []Tensor) {
@@ -1045,7 +1045,7 @@ func ForeachRsqrt_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachRsqrtOut applies rsqrt to each tensor of a list, into out.
+// ForeachRsqrtOut applies [Rsqrt] to each tensor of a list, into out.
 //
 //	_foreach_rsqrt.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachRsqrtOut(self, out []Tensor) {
@@ -1063,7 +1063,7 @@ func ForeachRsqrtOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSigmoid applies sigmoid to each tensor of a list.
+// ForeachSigmoid applies [Sigmoid] to each tensor of a list.
 //
 //	_foreach_sigmoid(Tensor[] self) -> Tensor[]
 func ForeachSigmoid(self []Tensor) []Tensor {
@@ -1079,7 +1079,7 @@ func ForeachSigmoid(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSigmoid_ applies sigmoid to each tensor of a list.
+// ForeachSigmoid_ applies [Sigmoid] to each tensor of a list, in place.
 //
 //	_foreach_sigmoid_(Tensor(a!)[] self) -> ()
 func ForeachSigmoid_(self []Tensor) {
@@ -1093,7 +1093,7 @@ func ForeachSigmoid_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSigmoidOut applies sigmoid to each tensor of a list, into out.
+// ForeachSigmoidOut applies [Sigmoid] to each tensor of a list, into out.
 //
 //	_foreach_sigmoid.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachSigmoidOut(self, out []Tensor) {
@@ -1111,7 +1111,7 @@ func ForeachSigmoidOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSign applies sign to each tensor of a list.
+// ForeachSign applies [Sign] to each tensor of a list.
 //
 //	_foreach_sign(Tensor[] self) -> Tensor[]
 func ForeachSign(self []Tensor) []Tensor {
@@ -1127,7 +1127,7 @@ func ForeachSign(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSign_ applies sign to each tensor of a list.
+// ForeachSign_ applies [Sign] to each tensor of a list, in place.
 //
 //	_foreach_sign_(Tensor(a!)[] self) -> ()
 func ForeachSign_(self []Tensor) {
@@ -1141,7 +1141,7 @@ func ForeachSign_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSignOut applies sign to each tensor of a list, into out.
+// ForeachSignOut applies [Sign] to each tensor of a list, into out.
 //
 //	_foreach_sign.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachSignOut(self, out []Tensor) {
@@ -1159,7 +1159,7 @@ func ForeachSignOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSin applies sin to each tensor of a list.
+// ForeachSin applies [Sin] to each tensor of a list.
 //
 //	_foreach_sin(Tensor[] self) -> Tensor[]
 func ForeachSin(self []Tensor) []Tensor {
@@ -1175,7 +1175,7 @@ func ForeachSin(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSin_ applies sin to each tensor of a list.
+// ForeachSin_ applies [Sin] to each tensor of a list, in place.
 //
 //	_foreach_sin_(Tensor(a!)[] self) -> ()
 func ForeachSin_(self []Tensor) {
@@ -1189,7 +1189,7 @@ func ForeachSin_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSinh applies sinh to each tensor of a list.
+// ForeachSinh applies [Sinh] to each tensor of a list.
 //
 //	_foreach_sinh(Tensor[] self) -> Tensor[]
 func ForeachSinh(self []Tensor) []Tensor {
@@ -1205,7 +1205,7 @@ func ForeachSinh(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSinh_ applies sinh to each tensor of a list.
+// ForeachSinh_ applies [Sinh] to each tensor of a list, in place.
 //
 //	_foreach_sinh_(Tensor(a!)[] self) -> ()
 func ForeachSinh_(self []Tensor) {
@@ -1219,7 +1219,7 @@ func ForeachSinh_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSinhOut applies sinh to each tensor of a list, into out.
+// ForeachSinhOut applies [Sinh] to each tensor of a list, into out.
 //
 //	_foreach_sinh.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachSinhOut(self, out []Tensor) {
@@ -1237,7 +1237,7 @@ func ForeachSinhOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSinOut applies sin to each tensor of a list, into out.
+// ForeachSinOut applies [Sin] to each tensor of a list, into out.
 //
 //	_foreach_sin.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachSinOut(self, out []Tensor) {
@@ -1255,7 +1255,7 @@ func ForeachSinOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSqrt applies sqrt to each tensor of a list.
+// ForeachSqrt applies [Sqrt] to each tensor of a list.
 //
 //	_foreach_sqrt(Tensor[] self) -> Tensor[]
 func ForeachSqrt(self []Tensor) []Tensor {
@@ -1271,7 +1271,7 @@ func ForeachSqrt(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSqrt_ applies sqrt to each tensor of a list.
+// ForeachSqrt_ applies [Sqrt] to each tensor of a list, in place.
 //
 //	_foreach_sqrt_(Tensor(a!)[] self) -> ()
 func ForeachSqrt_(self []Tensor) {
@@ -1285,7 +1285,7 @@ func ForeachSqrt_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSqrtOut applies sqrt to each tensor of a list, into out.
+// ForeachSqrtOut applies [Sqrt] to each tensor of a list, into out.
 //
 //	_foreach_sqrt.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachSqrtOut(self, out []Tensor) {
@@ -1303,7 +1303,7 @@ func ForeachSqrtOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachTan applies tan to each tensor of a list.
+// ForeachTan applies [Tan] to each tensor of a list.
 //
 //	_foreach_tan(Tensor[] self) -> Tensor[]
 func ForeachTan(self []Tensor) []Tensor {
@@ -1319,7 +1319,7 @@ func ForeachTan(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachTan_ applies tan to each tensor of a list.
+// ForeachTan_ applies [Tan] to each tensor of a list, in place.
 //
 //	_foreach_tan_(Tensor(a!)[] self) -> ()
 func ForeachTan_(self []Tensor) {
@@ -1333,7 +1333,7 @@ func ForeachTan_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachTanh applies tanh to each tensor of a list.
+// ForeachTanh applies [Tanh] to each tensor of a list.
 //
 //	_foreach_tanh(Tensor[] self) -> Tensor[]
 func ForeachTanh(self []Tensor) []Tensor {
@@ -1349,7 +1349,7 @@ func ForeachTanh(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachTanh_ applies tanh to each tensor of a list.
+// ForeachTanh_ applies [Tanh] to each tensor of a list, in place.
 //
 //	_foreach_tanh_(Tensor(a!)[] self) -> ()
 func ForeachTanh_(self []Tensor) {
@@ -1363,7 +1363,7 @@ func ForeachTanh_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachTanhOut applies tanh to each tensor of a list, into out.
+// ForeachTanhOut applies [Tanh] to each tensor of a list, into out.
 //
 //	_foreach_tanh.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachTanhOut(self, out []Tensor) {
@@ -1381,7 +1381,7 @@ func ForeachTanhOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachTanOut applies tan to each tensor of a list, into out.
+// ForeachTanOut applies [Tan] to each tensor of a list, into out.
 //
 //	_foreach_tan.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachTanOut(self, out []Tensor) {
@@ -1399,7 +1399,7 @@ func ForeachTanOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachTrunc applies trunc to each tensor of a list.
+// ForeachTrunc applies [Trunc] to each tensor of a list.
 //
 //	_foreach_trunc(Tensor[] self) -> Tensor[]
 func ForeachTrunc(self []Tensor) []Tensor {
@@ -1415,7 +1415,7 @@ func ForeachTrunc(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachTrunc_ applies trunc to each tensor of a list.
+// ForeachTrunc_ applies [Trunc] to each tensor of a list, in place.
 //
 //	_foreach_trunc_(Tensor(a!)[] self) -> ()
 func ForeachTrunc_(self []Tensor) {
@@ -1429,7 +1429,7 @@ func ForeachTrunc_(self []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachTruncOut applies trunc to each tensor of a list, into out.
+// ForeachTruncOut applies [Trunc] to each tensor of a list, into out.
 //
 //	_foreach_trunc.out(Tensor[] self, *, Tensor(a!)[] out) -> ()
 func ForeachTruncOut(self, out []Tensor) {

@@ -12,8 +12,7 @@ type ForeachAddCDivScalarOptions struct {
 	Value Scalar // default: 1
 }
 
-// ForeachAddCDivScalar adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCDivScalar adds Value × tensor1 / tensor2, of lists, to each tensor of a list.
 //
 //	_foreach_addcdiv.Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> Tensor[]
 func ForeachAddCDivScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDivScalarOptions) []Tensor {
@@ -46,8 +45,8 @@ func ForeachAddCDivScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDi
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCDivScalar_ adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCDivScalar_ adds Value × tensor1 / tensor2, of lists, to each tensor of a list, in
+// place.
 //
 //	_foreach_addcdiv_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> ()
 func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCDivScalarOptions) {
@@ -78,8 +77,8 @@ func ForeachAddCDivScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCD
 	runtime.KeepAlive(unsafe.SliceData(tensor2))
 }
 
-// ForeachAddCDivScalarList adds value × tensor1 / tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor.
+// ForeachAddCDivScalarList adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+// number at its place in scalars.
 //
 //	_foreach_addcdiv.ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> Tensor[]
 func ForeachAddCDivScalarList(self, tensor1, tensor2 []Tensor, scalars []Scalar) []Tensor {
@@ -106,8 +105,8 @@ func ForeachAddCDivScalarList(self, tensor1, tensor2 []Tensor, scalars []Scalar)
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCDivScalarList_ adds value × tensor1 / tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor.
+// ForeachAddCDivScalarList_ adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+// number at its place in scalars, in place.
 //
 //	_foreach_addcdiv_.ScalarList(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> ()
 func ForeachAddCDivScalarList_(self, tensor1, tensor2 []Tensor, scalars []Scalar) {
@@ -132,8 +131,8 @@ func ForeachAddCDivScalarList_(self, tensor1, tensor2 []Tensor, scalars []Scalar
 	runtime.KeepAlive(unsafe.SliceData(tensor2))
 }
 
-// ForeachAddCDivScalarListOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor, into out.
+// ForeachAddCDivScalarListOut adds tensor1 / tensor2, of lists, to each tensor of a list, times
+// the number at its place in scalars, into out.
 //
 //	_foreach_addcdiv.ScalarList_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachAddCDivScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scalar, out []Tensor) {
@@ -162,8 +161,8 @@ func ForeachAddCDivScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scal
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddCDivScalarOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor, into out.
+// ForeachAddCDivScalarOut adds Value × tensor1 / tensor2, of lists, to each tensor of a list, into
+// out.
 //
 //	_foreach_addcdiv.Scalar_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1, *, Tensor(a!)[] out) -> ()
 func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...ForeachAddCDivScalarOptions) {
@@ -198,8 +197,8 @@ func ForeachAddCDivScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddCDivTensor adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCDivTensor adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+// element at its place in the vector scalars, which is on the CPU.
 //
 //	_foreach_addcdiv.Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> Tensor[]
 func ForeachAddCDivTensor(self, tensor1, tensor2 []Tensor, scalars Tensor) []Tensor {
@@ -226,8 +225,8 @@ func ForeachAddCDivTensor(self, tensor1, tensor2 []Tensor, scalars Tensor) []Ten
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCDivTensor_ adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCDivTensor_ adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+// element at its place in the vector scalars, which is on the CPU, in place.
 //
 //	_foreach_addcdiv_.Tensor(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> ()
 func ForeachAddCDivTensor_(self, tensor1, tensor2 []Tensor, scalars Tensor) {
@@ -252,8 +251,8 @@ func ForeachAddCDivTensor_(self, tensor1, tensor2 []Tensor, scalars Tensor) {
 	runtime.KeepAlive(scalars.T)
 }
 
-// ForeachAddCDivTensorOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor, into out.
+// ForeachAddCDivTensorOut adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+// element at its place in the vector scalars, which is on the CPU, into out.
 //
 //	_foreach_addcdiv.Tensor_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars, *, Tensor(a!)[] out) -> ()
 func ForeachAddCDivTensorOut(self, tensor1, tensor2 []Tensor, scalars Tensor, out []Tensor) {
@@ -287,8 +286,7 @@ type ForeachAddCMulScalarOptions struct {
 	Value Scalar // default: 1
 }
 
-// ForeachAddCMulScalar adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCMulScalar adds Value × tensor1 × tensor2, of lists, to each tensor of a list.
 //
 //	_foreach_addcmul.Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> Tensor[]
 func ForeachAddCMulScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMulScalarOptions) []Tensor {
@@ -321,8 +319,8 @@ func ForeachAddCMulScalar(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMu
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCMulScalar_ adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCMulScalar_ adds Value × tensor1 × tensor2, of lists, to each tensor of a list, in
+// place.
 //
 //	_foreach_addcmul_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> ()
 func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCMulScalarOptions) {
@@ -353,8 +351,8 @@ func ForeachAddCMulScalar_(self, tensor1, tensor2 []Tensor, opts ...ForeachAddCM
 	runtime.KeepAlive(unsafe.SliceData(tensor2))
 }
 
-// ForeachAddCMulScalarList adds value × tensor1 × tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor.
+// ForeachAddCMulScalarList adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+// number at its place in scalars.
 //
 //	_foreach_addcmul.ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> Tensor[]
 func ForeachAddCMulScalarList(self, tensor1, tensor2 []Tensor, scalars []Scalar) []Tensor {
@@ -381,8 +379,8 @@ func ForeachAddCMulScalarList(self, tensor1, tensor2 []Tensor, scalars []Scalar)
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCMulScalarList_ adds value × tensor1 × tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor.
+// ForeachAddCMulScalarList_ adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+// number at its place in scalars, in place.
 //
 //	_foreach_addcmul_.ScalarList(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> ()
 func ForeachAddCMulScalarList_(self, tensor1, tensor2 []Tensor, scalars []Scalar) {
@@ -407,8 +405,8 @@ func ForeachAddCMulScalarList_(self, tensor1, tensor2 []Tensor, scalars []Scalar
 	runtime.KeepAlive(unsafe.SliceData(tensor2))
 }
 
-// ForeachAddCMulScalarListOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor, into out.
+// ForeachAddCMulScalarListOut adds tensor1 × tensor2, of lists, to each tensor of a list, times
+// the number at its place in scalars, into out.
 //
 //	_foreach_addcmul.ScalarList_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachAddCMulScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scalar, out []Tensor) {
@@ -437,8 +435,8 @@ func ForeachAddCMulScalarListOut(self, tensor1, tensor2 []Tensor, scalars []Scal
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddCMulScalarOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor, into out.
+// ForeachAddCMulScalarOut adds Value × tensor1 × tensor2, of lists, to each tensor of a list, into
+// out.
 //
 //	_foreach_addcmul.Scalar_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1, *, Tensor(a!)[] out) -> ()
 func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...ForeachAddCMulScalarOptions) {
@@ -473,8 +471,8 @@ func ForeachAddCMulScalarOut(self, tensor1, tensor2, out []Tensor, opts ...Forea
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddCMulTensor adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCMulTensor adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+// element at its place in the vector scalars, which is on the CPU.
 //
 //	_foreach_addcmul.Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> Tensor[]
 func ForeachAddCMulTensor(self, tensor1, tensor2 []Tensor, scalars Tensor) []Tensor {
@@ -501,8 +499,8 @@ func ForeachAddCMulTensor(self, tensor1, tensor2 []Tensor, scalars Tensor) []Ten
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddCMulTensor_ adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
-// is one number or one per tensor.
+// ForeachAddCMulTensor_ adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+// element at its place in the vector scalars, which is on the CPU, in place.
 //
 //	_foreach_addcmul_.Tensor(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> ()
 func ForeachAddCMulTensor_(self, tensor1, tensor2 []Tensor, scalars Tensor) {
@@ -527,8 +525,8 @@ func ForeachAddCMulTensor_(self, tensor1, tensor2 []Tensor, scalars Tensor) {
 	runtime.KeepAlive(scalars.T)
 }
 
-// ForeachAddCMulTensorOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
-// value is one number or one per tensor, into out.
+// ForeachAddCMulTensorOut adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+// element at its place in the vector scalars, which is on the CPU, into out.
 //
 //	_foreach_addcmul.Tensor_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars, *, Tensor(a!)[] out) -> ()
 func ForeachAddCMulTensorOut(self, tensor1, tensor2 []Tensor, scalars Tensor, out []Tensor) {
@@ -562,8 +560,7 @@ type ForeachAddListOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// ForeachAddList adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list.
+// ForeachAddList adds to each tensor of a list Alpha times its partner in other.
 //
 //	_foreach_add.List(Tensor[] self, Tensor[] other, *, Scalar alpha=1) -> Tensor[]
 func ForeachAddList(self, other []Tensor, opts ...ForeachAddListOptions) []Tensor {
@@ -592,8 +589,7 @@ func ForeachAddList(self, other []Tensor, opts ...ForeachAddListOptions) []Tenso
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddList_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list.
+// ForeachAddList_ adds to each tensor of a list Alpha times its partner in other, in place.
 //
 //	_foreach_add_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> ()
 func ForeachAddList_(self, other []Tensor, opts ...ForeachAddListOptions) {
@@ -620,8 +616,7 @@ func ForeachAddList_(self, other []Tensor, opts ...ForeachAddListOptions) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachAddListOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list, into out.
+// ForeachAddListOut adds to each tensor of a list Alpha times its partner in other, into out.
 //
 //	_foreach_add.List_out(Tensor[] self, Tensor[] other, *, Scalar alpha=1, Tensor(a!)[] out) -> ()
 func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOptions) {
@@ -652,8 +647,7 @@ func ForeachAddListOut(self, other, out []Tensor, opts ...ForeachAddListOptions)
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddScalar adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list.
+// ForeachAddScalar adds the number scalar to each tensor of a list.
 //
 //	_foreach_add.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachAddScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -671,8 +665,7 @@ func ForeachAddScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddScalar_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list.
+// ForeachAddScalar_ adds the number scalar to each tensor of a list, in place.
 //
 //	_foreach_add_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachAddScalar_(self []Tensor, scalar Scalar) {
@@ -688,8 +681,7 @@ func ForeachAddScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachAddScalarList adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
-// alpha times its partner in a second list.
+// ForeachAddScalarList adds to each tensor of a list the number at its place in scalars.
 //
 //	_foreach_add.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachAddScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -708,8 +700,8 @@ func ForeachAddScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddScalarList_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
-// alpha times its partner in a second list.
+// ForeachAddScalarList_ adds to each tensor of a list the number at its place in scalars, in
+// place.
 //
 //	_foreach_add_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachAddScalarList_(self []Tensor, scalars []Scalar) {
@@ -726,8 +718,8 @@ func ForeachAddScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachAddScalarListOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
-// alpha times its partner in a second list, into out.
+// ForeachAddScalarListOut adds to each tensor of a list the number at its place in scalars, into
+// out.
 //
 //	_foreach_add.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachAddScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -748,8 +740,7 @@ func ForeachAddScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachAddScalarOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
-// alpha times its partner in a second list, into out.
+// ForeachAddScalarOut adds the number scalar to each tensor of a list, into out.
 //
 //	_foreach_add.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachAddScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -774,8 +765,7 @@ type ForeachAddTensorOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// ForeachAddTensor adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list.
+// ForeachAddTensor adds Alpha times the 0-d tensor other to each tensor of a list.
 //
 //	_foreach_add.Tensor(Tensor[] self, Tensor other, *, Scalar alpha=1) -> Tensor[]
 func ForeachAddTensor(self []Tensor, other Tensor, opts ...ForeachAddTensorOptions) []Tensor {
@@ -803,8 +793,7 @@ func ForeachAddTensor(self []Tensor, other Tensor, opts ...ForeachAddTensorOptio
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachAddTensor_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
-// times its partner in a second list.
+// ForeachAddTensor_ adds Alpha times the 0-d tensor other to each tensor of a list, in place.
 //
 //	_foreach_add_.Tensor(Tensor(a!)[] self, Tensor other, *, Scalar alpha=1) -> ()
 func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensorOptions) {
@@ -830,8 +819,7 @@ func ForeachAddTensor_(self []Tensor, other Tensor, opts ...ForeachAddTensorOpti
 	runtime.KeepAlive(other.T)
 }
 
-// ForeachAddTensorOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
-// alpha times its partner in a second list, into out.
+// ForeachAddTensorOut adds Alpha times the 0-d tensor other to each tensor of a list, into out.
 //
 //	_foreach_add.Tensor_out(Tensor[] self, Tensor other, *, Scalar alpha=1, Tensor(a!)[] out) -> ()
 func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...ForeachAddTensorOptions) {
@@ -861,8 +849,7 @@ func ForeachAddTensorOut(self []Tensor, other Tensor, out []Tensor, opts ...Fore
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachClampMaxList limits each tensor of a list from above by a number, one per tensor, or its
-// partner in a second list.
+// ForeachClampMaxList limits each tensor of a list from above by its partner in other.
 //
 //	_foreach_clamp_max.List(Tensor[] self, Tensor[] other) -> Tensor[]
 func ForeachClampMaxList(self, other []Tensor) []Tensor {
@@ -882,8 +869,7 @@ func ForeachClampMaxList(self, other []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachClampMaxList_ limits each tensor of a list from above by a number, one per tensor, or its
-// partner in a second list.
+// ForeachClampMaxList_ limits each tensor of a list from above by its partner in other, in place.
 //
 //	_foreach_clamp_max_.List(Tensor(a!)[] self, Tensor[] other) -> ()
 func ForeachClampMaxList_(self, other []Tensor) {
@@ -901,8 +887,8 @@ func ForeachClampMaxList_(self, other []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachClampMaxListOut limits each tensor of a list from above by a number, one per tensor, or
-// its partner in a second list, into out.
+// ForeachClampMaxListOut limits each tensor of a list from above by its partner in other, into
+// out.
 //
 //	_foreach_clamp_max.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> ()
 func ForeachClampMaxListOut(self, other, out []Tensor) {
@@ -924,8 +910,7 @@ func ForeachClampMaxListOut(self, other, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachClampMaxScalar limits each tensor of a list from above by a number, one per tensor, or
-// its partner in a second list.
+// ForeachClampMaxScalar limits each tensor of a list from above by the number scalar.
 //
 //	_foreach_clamp_max.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachClampMaxScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -943,8 +928,7 @@ func ForeachClampMaxScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachClampMaxScalar_ limits each tensor of a list from above by a number, one per tensor, or
-// its partner in a second list.
+// ForeachClampMaxScalar_ limits each tensor of a list from above by the number scalar, in place.
 //
 //	_foreach_clamp_max_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachClampMaxScalar_(self []Tensor, scalar Scalar) {
@@ -960,8 +944,8 @@ func ForeachClampMaxScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachClampMaxScalarList limits each tensor of a list from above by a number, one per tensor,
-// or its partner in a second list.
+// ForeachClampMaxScalarList limits each tensor of a list from above by the number at its place in
+// scalars.
 //
 //	_foreach_clamp_max.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachClampMaxScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -980,8 +964,8 @@ func ForeachClampMaxScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachClampMaxScalarList_ limits each tensor of a list from above by a number, one per tensor,
-// or its partner in a second list.
+// ForeachClampMaxScalarList_ limits each tensor of a list from above by the number at its place in
+// scalars, in place.
 //
 //	_foreach_clamp_max_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachClampMaxScalarList_(self []Tensor, scalars []Scalar) {
@@ -998,8 +982,8 @@ func ForeachClampMaxScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachClampMaxScalarListOut limits each tensor of a list from above by a number, one per
-// tensor, or its partner in a second list, into out.
+// ForeachClampMaxScalarListOut limits each tensor of a list from above by the number at its place
+// in scalars, into out.
 //
 //	_foreach_clamp_max.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachClampMaxScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -1020,8 +1004,7 @@ func ForeachClampMaxScalarListOut(self []Tensor, scalars []Scalar, out []Tensor)
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachClampMaxScalarOut limits each tensor of a list from above by a number, one per tensor, or
-// its partner in a second list, into out.
+// ForeachClampMaxScalarOut limits each tensor of a list from above by the number scalar, into out.
 //
 //	_foreach_clamp_max.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachClampMaxScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -1041,8 +1024,7 @@ func ForeachClampMaxScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachClampMinList limits each tensor of a list from below by a number, one per tensor, or its
-// partner in a second list.
+// ForeachClampMinList limits each tensor of a list from below by its partner in other.
 //
 //	_foreach_clamp_min.List(Tensor[] self, Tensor[] other) -> Tensor[]
 func ForeachClampMinList(self, other []Tensor) []Tensor {
@@ -1062,8 +1044,7 @@ func ForeachClampMinList(self, other []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachClampMinList_ limits each tensor of a list from below by a number, one per tensor, or its
-// partner in a second list.
+// ForeachClampMinList_ limits each tensor of a list from below by its partner in other, in place.
 //
 //	_foreach_clamp_min_.List(Tensor(a!)[] self, Tensor[] other) -> ()
 func ForeachClampMinList_(self, other []Tensor) {
@@ -1081,8 +1062,8 @@ func ForeachClampMinList_(self, other []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachClampMinListOut limits each tensor of a list from below by a number, one per tensor, or
-// its partner in a second list, into out.
+// ForeachClampMinListOut limits each tensor of a list from below by its partner in other, into
+// out.
 //
 //	_foreach_clamp_min.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> ()
 func ForeachClampMinListOut(self, other, out []Tensor) {
@@ -1104,8 +1085,7 @@ func ForeachClampMinListOut(self, other, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachClampMinScalar limits each tensor of a list from below by a number, one per tensor, or
-// its partner in a second list.
+// ForeachClampMinScalar limits each tensor of a list from below by the number scalar.
 //
 //	_foreach_clamp_min.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachClampMinScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -1123,8 +1103,7 @@ func ForeachClampMinScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachClampMinScalar_ limits each tensor of a list from below by a number, one per tensor, or
-// its partner in a second list.
+// ForeachClampMinScalar_ limits each tensor of a list from below by the number scalar, in place.
 //
 //	_foreach_clamp_min_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachClampMinScalar_(self []Tensor, scalar Scalar) {
@@ -1140,8 +1119,8 @@ func ForeachClampMinScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachClampMinScalarList limits each tensor of a list from below by a number, one per tensor,
-// or its partner in a second list.
+// ForeachClampMinScalarList limits each tensor of a list from below by the number at its place in
+// scalars.
 //
 //	_foreach_clamp_min.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachClampMinScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -1160,8 +1139,8 @@ func ForeachClampMinScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachClampMinScalarList_ limits each tensor of a list from below by a number, one per tensor,
-// or its partner in a second list.
+// ForeachClampMinScalarList_ limits each tensor of a list from below by the number at its place in
+// scalars, in place.
 //
 //	_foreach_clamp_min_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachClampMinScalarList_(self []Tensor, scalars []Scalar) {
@@ -1178,8 +1157,8 @@ func ForeachClampMinScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachClampMinScalarListOut limits each tensor of a list from below by a number, one per
-// tensor, or its partner in a second list, into out.
+// ForeachClampMinScalarListOut limits each tensor of a list from below by the number at its place
+// in scalars, into out.
 //
 //	_foreach_clamp_min.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachClampMinScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -1200,8 +1179,7 @@ func ForeachClampMinScalarListOut(self []Tensor, scalars []Scalar, out []Tensor)
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachClampMinScalarOut limits each tensor of a list from below by a number, one per tensor, or
-// its partner in a second list, into out.
+// ForeachClampMinScalarOut limits each tensor of a list from below by the number scalar, into out.
 //
 //	_foreach_clamp_min.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachClampMinScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -1303,7 +1281,7 @@ func ForeachCopy(self, src []Tensor, opts ...ForeachCopyOptions) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachCopy_ copies each tensor of src into the tensor at the same place in self.
+// ForeachCopy_ copies each tensor of src into the tensor at the same place in self, in place.
 //
 //	_foreach_copy_(Tensor(a!)[] self, Tensor[] src, bool non_blocking=False) -> ()
 func ForeachCopy_(self, src []Tensor, opts ...ForeachCopyOptions) {
@@ -1355,8 +1333,7 @@ func ForeachCopyOut(self, src, out []Tensor, opts ...ForeachCopyOptions) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachDivList divides each tensor of a list by a number, one per tensor, a 0-d tensor, or its
-// partner in a second list.
+// ForeachDivList divides each tensor of a list by its partner in other.
 //
 //	_foreach_div.List(Tensor[] self, Tensor[] other) -> Tensor[]
 func ForeachDivList(self, other []Tensor) []Tensor {
@@ -1376,8 +1353,7 @@ func ForeachDivList(self, other []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachDivList_ divides each tensor of a list by a number, one per tensor, a 0-d tensor, or its
-// partner in a second list.
+// ForeachDivList_ divides each tensor of a list by its partner in other, in place.
 //
 //	_foreach_div_.List(Tensor(a!)[] self, Tensor[] other) -> ()
 func ForeachDivList_(self, other []Tensor) {
@@ -1395,8 +1371,7 @@ func ForeachDivList_(self, other []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachDivListOut divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list, into out.
+// ForeachDivListOut divides each tensor of a list by its partner in other, into out.
 //
 //	_foreach_div.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> ()
 func ForeachDivListOut(self, other, out []Tensor) {
@@ -1418,8 +1393,7 @@ func ForeachDivListOut(self, other, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachDivScalar divides each tensor of a list by a number, one per tensor, a 0-d tensor, or its
-// partner in a second list.
+// ForeachDivScalar divides each tensor of a list by the number scalar.
 //
 //	_foreach_div.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachDivScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -1437,8 +1411,7 @@ func ForeachDivScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachDivScalar_ divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachDivScalar_ divides each tensor of a list by the number scalar, in place.
 //
 //	_foreach_div_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachDivScalar_(self []Tensor, scalar Scalar) {
@@ -1454,8 +1427,7 @@ func ForeachDivScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachDivScalarList divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachDivScalarList divides each tensor of a list by the number at its place in scalars.
 //
 //	_foreach_div.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachDivScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -1474,8 +1446,8 @@ func ForeachDivScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachDivScalarList_ divides each tensor of a list by a number, one per tensor, a 0-d tensor,
-// or its partner in a second list.
+// ForeachDivScalarList_ divides each tensor of a list by the number at its place in scalars, in
+// place.
 //
 //	_foreach_div_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachDivScalarList_(self []Tensor, scalars []Scalar) {
@@ -1492,8 +1464,8 @@ func ForeachDivScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachDivScalarListOut divides each tensor of a list by a number, one per tensor, a 0-d tensor,
-// or its partner in a second list, into out.
+// ForeachDivScalarListOut divides each tensor of a list by the number at its place in scalars,
+// into out.
 //
 //	_foreach_div.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachDivScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -1514,8 +1486,7 @@ func ForeachDivScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachDivScalarOut divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list, into out.
+// ForeachDivScalarOut divides each tensor of a list by the number scalar, into out.
 //
 //	_foreach_div.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachDivScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -1535,8 +1506,7 @@ func ForeachDivScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachDivTensor divides each tensor of a list by a number, one per tensor, a 0-d tensor, or its
-// partner in a second list.
+// ForeachDivTensor divides each tensor of a list by the 0-d tensor other.
 //
 //	_foreach_div.Tensor(Tensor[] self, Tensor other) -> Tensor[]
 func ForeachDivTensor(self []Tensor, other Tensor) []Tensor {
@@ -1555,8 +1525,7 @@ func ForeachDivTensor(self []Tensor, other Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachDivTensor_ divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachDivTensor_ divides each tensor of a list by the 0-d tensor other, in place.
 //
 //	_foreach_div_.Tensor(Tensor(a!)[] self, Tensor other) -> ()
 func ForeachDivTensor_(self []Tensor, other Tensor) {
@@ -1573,8 +1542,7 @@ func ForeachDivTensor_(self []Tensor, other Tensor) {
 	runtime.KeepAlive(other.T)
 }
 
-// ForeachDivTensorOut divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list, into out.
+// ForeachDivTensorOut divides each tensor of a list by the 0-d tensor other, into out.
 //
 //	_foreach_div.Tensor_out(Tensor[] self, Tensor other, *, Tensor(a!)[] out) -> ()
 func ForeachDivTensorOut(self []Tensor, other Tensor, out []Tensor) {
@@ -1595,8 +1563,8 @@ func ForeachDivTensorOut(self []Tensor, other Tensor, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLerpList interpolates from each tensor of a list to its partner in a second one, by a
-// number, one per tensor, or tensors of weights.
+// ForeachLerpList interpolates from each tensor of a list to its partner in tensors1, by its
+// tensor in weights.
 //
 //	_foreach_lerp.List(Tensor[] self, Tensor[] tensors1, Tensor[] weights) -> Tensor[]
 func ForeachLerpList(self, tensors1, weights []Tensor) []Tensor {
@@ -1620,8 +1588,8 @@ func ForeachLerpList(self, tensors1, weights []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLerpList_ interpolates from each tensor of a list to its partner in a second one, by a
-// number, one per tensor, or tensors of weights.
+// ForeachLerpList_ interpolates from each tensor of a list to its partner in tensors1, by its
+// tensor in weights, in place.
 //
 //	_foreach_lerp_.List(Tensor(a!)[] self, Tensor[] tensors1, Tensor[] weights) -> ()
 func ForeachLerpList_(self, tensors1, weights []Tensor) {
@@ -1643,8 +1611,8 @@ func ForeachLerpList_(self, tensors1, weights []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(weights))
 }
 
-// ForeachLerpListOut interpolates from each tensor of a list to its partner in a second one, by a
-// number, one per tensor, or tensors of weights, into out.
+// ForeachLerpListOut interpolates from each tensor of a list to its partner in tensors1, by its
+// tensor in weights, into out.
 //
 //	_foreach_lerp.List_out(Tensor[] self, Tensor[] tensors1, Tensor[] weights, *, Tensor(a!)[] out) -> ()
 func ForeachLerpListOut(self, tensors1, weights, out []Tensor) {
@@ -1670,8 +1638,8 @@ func ForeachLerpListOut(self, tensors1, weights, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLerpScalar interpolates from each tensor of a list to its partner in a second one, by a
-// number, one per tensor, or tensors of weights.
+// ForeachLerpScalar interpolates from each tensor of a list to its partner in tensors1, by the
+// number weight.
 //
 //	_foreach_lerp.Scalar(Tensor[] self, Tensor[] tensors1, Scalar weight) -> Tensor[]
 func ForeachLerpScalar(self, tensors1 []Tensor, weight Scalar) []Tensor {
@@ -1693,8 +1661,8 @@ func ForeachLerpScalar(self, tensors1 []Tensor, weight Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLerpScalar_ interpolates from each tensor of a list to its partner in a second one, by a
-// number, one per tensor, or tensors of weights.
+// ForeachLerpScalar_ interpolates from each tensor of a list to its partner in tensors1, by the
+// number weight, in place.
 //
 //	_foreach_lerp_.Scalar(Tensor(a!)[] self, Tensor[] tensors1, Scalar weight) -> ()
 func ForeachLerpScalar_(self, tensors1 []Tensor, weight Scalar) {
@@ -1714,8 +1682,8 @@ func ForeachLerpScalar_(self, tensors1 []Tensor, weight Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
 }
 
-// ForeachLerpScalarList interpolates from each tensor of a list to its partner in a second one, by
-// a number, one per tensor, or tensors of weights.
+// ForeachLerpScalarList interpolates from each tensor of a list to its partner in tensors1, by the
+// number at its place in weight.
 //
 //	_foreach_lerp.ScalarList(Tensor[] self, Tensor[] tensors1, Scalar[] weight) -> Tensor[]
 func ForeachLerpScalarList(self, tensors1 []Tensor, weight []Scalar) []Tensor {
@@ -1738,8 +1706,8 @@ func ForeachLerpScalarList(self, tensors1 []Tensor, weight []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachLerpScalarList_ interpolates from each tensor of a list to its partner in a second one,
-// by a number, one per tensor, or tensors of weights.
+// ForeachLerpScalarList_ interpolates from each tensor of a list to its partner in tensors1, by
+// the number at its place in weight, in place.
 //
 //	_foreach_lerp_.ScalarList(Tensor(a!)[] self, Tensor[] tensors1, Scalar[] weight) -> ()
 func ForeachLerpScalarList_(self, tensors1 []Tensor, weight []Scalar) {
@@ -1760,8 +1728,8 @@ func ForeachLerpScalarList_(self, tensors1 []Tensor, weight []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(tensors1))
 }
 
-// ForeachLerpScalarListOut interpolates from each tensor of a list to its partner in a second one,
-// by a number, one per tensor, or tensors of weights, into out.
+// ForeachLerpScalarListOut interpolates from each tensor of a list to its partner in tensors1, by
+// the number at its place in weight, into out.
 //
 //	_foreach_lerp.ScalarList_out(Tensor[] self, Tensor[] tensors1, Scalar[] weight, *, Tensor(a!)[] out) -> ()
 func ForeachLerpScalarListOut(self, tensors1 []Tensor, weight []Scalar, out []Tensor) {
@@ -1786,8 +1754,8 @@ func ForeachLerpScalarListOut(self, tensors1 []Tensor, weight []Scalar, out []Te
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachLerpScalarOut interpolates from each tensor of a list to its partner in a second one, by
-// a number, one per tensor, or tensors of weights, into out.
+// ForeachLerpScalarOut interpolates from each tensor of a list to its partner in tensors1, by the
+// number weight, into out.
 //
 //	_foreach_lerp.Scalar_out(Tensor[] self, Tensor[] tensors1, Scalar weight, *, Tensor(a!)[] out) -> ()
 func ForeachLerpScalarOut(self, tensors1 []Tensor, weight Scalar, out []Tensor) {
@@ -1827,8 +1795,8 @@ func ForeachMax(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMaximumList returns the elementwise maximum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMaximumList returns the larger of each element and its partner, for each tensor of a list
+// and the one at its place in other.
 //
 //	_foreach_maximum.List(Tensor[] self, Tensor[] other) -> Tensor[]
 func ForeachMaximumList(self, other []Tensor) []Tensor {
@@ -1848,8 +1816,8 @@ func ForeachMaximumList(self, other []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMaximumList_ returns the elementwise maximum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMaximumList_ returns the larger of each element and its partner, for each tensor of a
+// list and the one at its place in other, in place.
 //
 //	_foreach_maximum_.List(Tensor(a!)[] self, Tensor[] other) -> ()
 func ForeachMaximumList_(self, other []Tensor) {
@@ -1867,8 +1835,8 @@ func ForeachMaximumList_(self, other []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachMaximumListOut returns the elementwise maximum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list, into out.
+// ForeachMaximumListOut returns the larger of each element and its partner, for each tensor of a
+// list and the one at its place in other, into out.
 //
 //	_foreach_maximum.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> ()
 func ForeachMaximumListOut(self, other, out []Tensor) {
@@ -1890,8 +1858,8 @@ func ForeachMaximumListOut(self, other, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMaximumScalar returns the elementwise maximum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMaximumScalar returns the larger of each element and the number scalar, for each tensor
+// of a list.
 //
 //	_foreach_maximum.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachMaximumScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -1909,8 +1877,8 @@ func ForeachMaximumScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMaximumScalar_ returns the elementwise maximum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMaximumScalar_ returns the larger of each element and the number scalar, for each tensor
+// of a list, in place.
 //
 //	_foreach_maximum_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachMaximumScalar_(self []Tensor, scalar Scalar) {
@@ -1926,8 +1894,8 @@ func ForeachMaximumScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachMaximumScalarList returns the elementwise maximum of each tensor of a list and a number,
-// one per tensor, or its partner in a second list.
+// ForeachMaximumScalarList returns the larger of each element and a number, for each tensor of a
+// list the one at its place in scalars.
 //
 //	_foreach_maximum.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachMaximumScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -1946,8 +1914,8 @@ func ForeachMaximumScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMaximumScalarList_ returns the elementwise maximum of each tensor of a list and a number,
-// one per tensor, or its partner in a second list.
+// ForeachMaximumScalarList_ returns the larger of each element and a number, for each tensor of a
+// list the one at its place in scalars, in place.
 //
 //	_foreach_maximum_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachMaximumScalarList_(self []Tensor, scalars []Scalar) {
@@ -1964,8 +1932,8 @@ func ForeachMaximumScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachMaximumScalarListOut returns the elementwise maximum of each tensor of a list and a
-// number, one per tensor, or its partner in a second list, into out.
+// ForeachMaximumScalarListOut returns the larger of each element and a number, for each tensor of
+// a list the one at its place in scalars, into out.
 //
 //	_foreach_maximum.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachMaximumScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -1986,8 +1954,8 @@ func ForeachMaximumScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) 
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMaximumScalarOut returns the elementwise maximum of each tensor of a list and a number,
-// one per tensor, or its partner in a second list, into out.
+// ForeachMaximumScalarOut returns the larger of each element and the number scalar, for each
+// tensor of a list, into out.
 //
 //	_foreach_maximum.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachMaximumScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -2025,8 +1993,8 @@ func ForeachMaxOut(self, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMinimumList returns the elementwise minimum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMinimumList returns the smaller of each element and its partner, for each tensor of a
+// list and the one at its place in other.
 //
 //	_foreach_minimum.List(Tensor[] self, Tensor[] other) -> Tensor[]
 func ForeachMinimumList(self, other []Tensor) []Tensor {
@@ -2046,8 +2014,8 @@ func ForeachMinimumList(self, other []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMinimumList_ returns the elementwise minimum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMinimumList_ returns the smaller of each element and its partner, for each tensor of a
+// list and the one at its place in other, in place.
 //
 //	_foreach_minimum_.List(Tensor(a!)[] self, Tensor[] other) -> ()
 func ForeachMinimumList_(self, other []Tensor) {
@@ -2065,8 +2033,8 @@ func ForeachMinimumList_(self, other []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachMinimumListOut returns the elementwise minimum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list, into out.
+// ForeachMinimumListOut returns the smaller of each element and its partner, for each tensor of a
+// list and the one at its place in other, into out.
 //
 //	_foreach_minimum.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> ()
 func ForeachMinimumListOut(self, other, out []Tensor) {
@@ -2088,8 +2056,8 @@ func ForeachMinimumListOut(self, other, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMinimumScalar returns the elementwise minimum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMinimumScalar returns the smaller of each element and the number scalar, for each tensor
+// of a list.
 //
 //	_foreach_minimum.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachMinimumScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -2107,8 +2075,8 @@ func ForeachMinimumScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMinimumScalar_ returns the elementwise minimum of each tensor of a list and a number, one
-// per tensor, or its partner in a second list.
+// ForeachMinimumScalar_ returns the smaller of each element and the number scalar, for each tensor
+// of a list, in place.
 //
 //	_foreach_minimum_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachMinimumScalar_(self []Tensor, scalar Scalar) {
@@ -2124,8 +2092,8 @@ func ForeachMinimumScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachMinimumScalarList returns the elementwise minimum of each tensor of a list and a number,
-// one per tensor, or its partner in a second list.
+// ForeachMinimumScalarList returns the smaller of each element and a number, for each tensor of a
+// list the one at its place in scalars.
 //
 //	_foreach_minimum.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachMinimumScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -2144,8 +2112,8 @@ func ForeachMinimumScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMinimumScalarList_ returns the elementwise minimum of each tensor of a list and a number,
-// one per tensor, or its partner in a second list.
+// ForeachMinimumScalarList_ returns the smaller of each element and a number, for each tensor of a
+// list the one at its place in scalars, in place.
 //
 //	_foreach_minimum_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachMinimumScalarList_(self []Tensor, scalars []Scalar) {
@@ -2162,8 +2130,8 @@ func ForeachMinimumScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachMinimumScalarListOut returns the elementwise minimum of each tensor of a list and a
-// number, one per tensor, or its partner in a second list, into out.
+// ForeachMinimumScalarListOut returns the smaller of each element and a number, for each tensor of
+// a list the one at its place in scalars, into out.
 //
 //	_foreach_minimum.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachMinimumScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -2184,8 +2152,8 @@ func ForeachMinimumScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) 
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMinimumScalarOut returns the elementwise minimum of each tensor of a list and a number,
-// one per tensor, or its partner in a second list, into out.
+// ForeachMinimumScalarOut returns the smaller of each element and the number scalar, for each
+// tensor of a list, into out.
 //
 //	_foreach_minimum.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachMinimumScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -2225,8 +2193,7 @@ func ForeachMM(self, mat2 []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMulList multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachMulList multiplies each tensor of a list by its partner in other.
 //
 //	_foreach_mul.List(Tensor[] self, Tensor[] other) -> Tensor[]
 func ForeachMulList(self, other []Tensor) []Tensor {
@@ -2246,8 +2213,7 @@ func ForeachMulList(self, other []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMulList_ multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachMulList_ multiplies each tensor of a list by its partner in other, in place.
 //
 //	_foreach_mul_.List(Tensor(a!)[] self, Tensor[] other) -> ()
 func ForeachMulList_(self, other []Tensor) {
@@ -2265,8 +2231,7 @@ func ForeachMulList_(self, other []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachMulListOut multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list, into out.
+// ForeachMulListOut multiplies each tensor of a list by its partner in other, into out.
 //
 //	_foreach_mul.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> ()
 func ForeachMulListOut(self, other, out []Tensor) {
@@ -2288,8 +2253,7 @@ func ForeachMulListOut(self, other, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMulScalar multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachMulScalar multiplies each tensor of a list by the number scalar.
 //
 //	_foreach_mul.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachMulScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -2307,8 +2271,7 @@ func ForeachMulScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMulScalar_ multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachMulScalar_ multiplies each tensor of a list by the number scalar, in place.
 //
 //	_foreach_mul_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachMulScalar_(self []Tensor, scalar Scalar) {
@@ -2324,8 +2287,7 @@ func ForeachMulScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachMulScalarList multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
-// or its partner in a second list.
+// ForeachMulScalarList multiplies each tensor of a list by the number at its place in scalars.
 //
 //	_foreach_mul.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachMulScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -2344,8 +2306,8 @@ func ForeachMulScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMulScalarList_ multiplies each tensor of a list by a number, one per tensor, a 0-d
-// tensor, or its partner in a second list.
+// ForeachMulScalarList_ multiplies each tensor of a list by the number at its place in scalars, in
+// place.
 //
 //	_foreach_mul_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachMulScalarList_(self []Tensor, scalars []Scalar) {
@@ -2362,8 +2324,8 @@ func ForeachMulScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachMulScalarListOut multiplies each tensor of a list by a number, one per tensor, a 0-d
-// tensor, or its partner in a second list, into out.
+// ForeachMulScalarListOut multiplies each tensor of a list by the number at its place in scalars,
+// into out.
 //
 //	_foreach_mul.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachMulScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -2384,8 +2346,7 @@ func ForeachMulScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMulScalarOut multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
-// or its partner in a second list, into out.
+// ForeachMulScalarOut multiplies each tensor of a list by the number scalar, into out.
 //
 //	_foreach_mul.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachMulScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -2405,8 +2366,7 @@ func ForeachMulScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachMulTensor multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachMulTensor multiplies each tensor of a list by the 0-d tensor other.
 //
 //	_foreach_mul.Tensor(Tensor[] self, Tensor other) -> Tensor[]
 func ForeachMulTensor(self []Tensor, other Tensor) []Tensor {
@@ -2425,8 +2385,7 @@ func ForeachMulTensor(self []Tensor, other Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachMulTensor_ multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
-// its partner in a second list.
+// ForeachMulTensor_ multiplies each tensor of a list by the 0-d tensor other, in place.
 //
 //	_foreach_mul_.Tensor(Tensor(a!)[] self, Tensor other) -> ()
 func ForeachMulTensor_(self []Tensor, other Tensor) {
@@ -2443,8 +2402,7 @@ func ForeachMulTensor_(self []Tensor, other Tensor) {
 	runtime.KeepAlive(other.T)
 }
 
-// ForeachMulTensorOut multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
-// or its partner in a second list, into out.
+// ForeachMulTensorOut multiplies each tensor of a list by the 0-d tensor other, into out.
 //
 //	_foreach_mul.Tensor_out(Tensor[] self, Tensor other, *, Tensor(a!)[] out) -> ()
 func ForeachMulTensorOut(self []Tensor, other Tensor, out []Tensor) {
@@ -2471,7 +2429,7 @@ type ForeachNormScalarOptions struct {
 	DType DType  // default: none
 }
 
-// ForeachNormScalar returns the norm of order ord of each tensor of a list, as 0-d tensors.
+// ForeachNormScalar returns the norm of order Ord of each tensor of a list, as 0-d tensors.
 //
 //	_foreach_norm.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None) -> Tensor[]
 func ForeachNormScalar(self []Tensor, opts ...ForeachNormScalarOptions) []Tensor {
@@ -2498,7 +2456,7 @@ func ForeachNormScalar(self []Tensor, opts ...ForeachNormScalarOptions) []Tensor
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachNormScalarOut returns the norm of order ord of each tensor of a list, as 0-d tensors,
+// ForeachNormScalarOut returns the norm of order Ord of each tensor of a list, as 0-d tensors,
 // into out.
 //
 //	_foreach_norm.Scalar_out(Tensor[] self, Scalar ord=2, ScalarType? dtype=None, *, Tensor(a!)[] out) -> ()
@@ -2528,8 +2486,7 @@ func ForeachNormScalarOut(self, out []Tensor, opts ...ForeachNormScalarOptions) 
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachPowList raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor.
+// ForeachPowList raises each tensor of a list to its partner in exponent.
 //
 //	_foreach_pow.List(Tensor[] self, Tensor[] exponent) -> Tensor[]
 func ForeachPowList(self, exponent []Tensor) []Tensor {
@@ -2549,8 +2506,7 @@ func ForeachPowList(self, exponent []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachPowList_ raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor.
+// ForeachPowList_ raises each tensor of a list to its partner in exponent, in place.
 //
 //	_foreach_pow_.List(Tensor(a!)[] self, Tensor[] exponent) -> ()
 func ForeachPowList_(self, exponent []Tensor) {
@@ -2568,8 +2524,7 @@ func ForeachPowList_(self, exponent []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(exponent))
 }
 
-// ForeachPowListOut raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor, into out.
+// ForeachPowListOut raises each tensor of a list to its partner in exponent, into out.
 //
 //	_foreach_pow.List_out(Tensor[] self, Tensor[] exponent, *, Tensor(a!)[] out) -> ()
 func ForeachPowListOut(self, exponent, out []Tensor) {
@@ -2591,8 +2546,7 @@ func ForeachPowListOut(self, exponent, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachPowScalar raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor.
+// ForeachPowScalar raises each tensor of a list to the power exponent, a number.
 //
 //	_foreach_pow.Scalar(Tensor[] self, Scalar exponent) -> Tensor[]
 func ForeachPowScalar(self []Tensor, exponent Scalar) []Tensor {
@@ -2610,8 +2564,7 @@ func ForeachPowScalar(self []Tensor, exponent Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachPowScalar_ raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor.
+// ForeachPowScalar_ raises each tensor of a list to the power exponent, a number, in place.
 //
 //	_foreach_pow_.Scalar(Tensor(a!)[] self, Scalar exponent) -> ()
 func ForeachPowScalar_(self []Tensor, exponent Scalar) {
@@ -2627,8 +2580,7 @@ func ForeachPowScalar_(self []Tensor, exponent Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachPowScalarAndTensor raises each tensor of a list to a power: a number, one per tensor, or
-// its partner; also one number to each tensor.
+// ForeachPowScalarAndTensor raises the number self to each tensor of the list exponent.
 //
 //	_foreach_pow.ScalarAndTensor(Scalar self, Tensor[] exponent) -> Tensor[]
 func ForeachPowScalarAndTensor(self Scalar, exponent []Tensor) []Tensor {
@@ -2646,8 +2598,8 @@ func ForeachPowScalarAndTensor(self Scalar, exponent []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachPowScalarList raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor.
+// ForeachPowScalarList raises each tensor of a list to the power at its place in exponent, a
+// number.
 //
 //	_foreach_pow.ScalarList(Tensor[] self, Scalar[] exponent) -> Tensor[]
 func ForeachPowScalarList(self []Tensor, exponent []Scalar) []Tensor {
@@ -2666,8 +2618,8 @@ func ForeachPowScalarList(self []Tensor, exponent []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachPowScalarList_ raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor.
+// ForeachPowScalarList_ raises each tensor of a list to the power at its place in exponent, a
+// number, in place.
 //
 //	_foreach_pow_.ScalarList(Tensor(a!)[] self, Scalar[] exponent) -> ()
 func ForeachPowScalarList_(self []Tensor, exponent []Scalar) {
@@ -2684,8 +2636,8 @@ func ForeachPowScalarList_(self []Tensor, exponent []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachPowScalarListOut raises each tensor of a list to a power: a number, one per tensor, or
-// its partner; also one number to each tensor, into out.
+// ForeachPowScalarListOut raises each tensor of a list to the power at its place in exponent, a
+// number, into out.
 //
 //	_foreach_pow.ScalarList_out(Tensor[] self, Scalar[] exponent, *, Tensor(a!)[] out) -> ()
 func ForeachPowScalarListOut(self []Tensor, exponent []Scalar, out []Tensor) {
@@ -2706,8 +2658,7 @@ func ForeachPowScalarListOut(self []Tensor, exponent []Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachPowScalarOut raises each tensor of a list to a power: a number, one per tensor, or its
-// partner; also one number to each tensor, into out.
+// ForeachPowScalarOut raises each tensor of a list to the power exponent, a number, into out.
 //
 //	_foreach_pow.Scalar_out(Tensor[] self, Scalar exponent, *, Tensor(a!)[] out) -> ()
 func ForeachPowScalarOut(self []Tensor, exponent Scalar, out []Tensor) {
@@ -2733,7 +2684,7 @@ type ForeachPowSumScalarOptions struct {
 	DType DType  // default: none
 }
 
-// ForeachPowSumScalar returns the sum of |x| to the power ord of each tensor of a list, as 0-d
+// ForeachPowSumScalar returns the sum of |x| to the power Ord of each tensor of a list, as 0-d
 // tensors.
 //
 //	_foreach_powsum.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None) -> Tensor[]
@@ -2761,7 +2712,7 @@ func ForeachPowSumScalar(self []Tensor, opts ...ForeachPowSumScalarOptions) []Te
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachPowSumScalarOut returns the sum of |x| to the power ord of each tensor of a list, as 0-d
+// ForeachPowSumScalarOut returns the sum of |x| to the power Ord of each tensor of a list, as 0-d
 // tensors, into out.
 //
 //	_foreach_powsum.Scalar_out(Tensor[] self, Scalar ord=2, ScalarType? dtype=None, *, Tensor(a!)[] out) -> ()
@@ -2796,8 +2747,7 @@ type ForeachSubListOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// ForeachSubList subtracts from each tensor of a list a number, one per tensor, or alpha times its
-// partner in a second list.
+// ForeachSubList subtracts from each tensor of a list Alpha times its partner in other.
 //
 //	_foreach_sub.List(Tensor[] self, Tensor[] other, *, Scalar alpha=1) -> Tensor[]
 func ForeachSubList(self, other []Tensor, opts ...ForeachSubListOptions) []Tensor {
@@ -2826,8 +2776,7 @@ func ForeachSubList(self, other []Tensor, opts ...ForeachSubListOptions) []Tenso
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSubList_ subtracts from each tensor of a list a number, one per tensor, or alpha times
-// its partner in a second list.
+// ForeachSubList_ subtracts from each tensor of a list Alpha times its partner in other, in place.
 //
 //	_foreach_sub_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> ()
 func ForeachSubList_(self, other []Tensor, opts ...ForeachSubListOptions) {
@@ -2854,8 +2803,8 @@ func ForeachSubList_(self, other []Tensor, opts ...ForeachSubListOptions) {
 	runtime.KeepAlive(unsafe.SliceData(other))
 }
 
-// ForeachSubListOut subtracts from each tensor of a list a number, one per tensor, or alpha times
-// its partner in a second list, into out.
+// ForeachSubListOut subtracts from each tensor of a list Alpha times its partner in other, into
+// out.
 //
 //	_foreach_sub.List_out(Tensor[] self, Tensor[] other, *, Scalar alpha=1, Tensor(a!)[] out) -> ()
 func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOptions) {
@@ -2886,8 +2835,7 @@ func ForeachSubListOut(self, other, out []Tensor, opts ...ForeachSubListOptions)
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSubScalar subtracts from each tensor of a list a number, one per tensor, or alpha times
-// its partner in a second list.
+// ForeachSubScalar subtracts the number scalar from each tensor of a list.
 //
 //	_foreach_sub.Scalar(Tensor[] self, Scalar scalar) -> Tensor[]
 func ForeachSubScalar(self []Tensor, scalar Scalar) []Tensor {
@@ -2905,8 +2853,7 @@ func ForeachSubScalar(self []Tensor, scalar Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSubScalar_ subtracts from each tensor of a list a number, one per tensor, or alpha times
-// its partner in a second list.
+// ForeachSubScalar_ subtracts the number scalar from each tensor of a list, in place.
 //
 //	_foreach_sub_.Scalar(Tensor(a!)[] self, Scalar scalar) -> ()
 func ForeachSubScalar_(self []Tensor, scalar Scalar) {
@@ -2922,8 +2869,7 @@ func ForeachSubScalar_(self []Tensor, scalar Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSubScalarList subtracts from each tensor of a list a number, one per tensor, or alpha
-// times its partner in a second list.
+// ForeachSubScalarList subtracts from each tensor of a list the number at its place in scalars.
 //
 //	_foreach_sub.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[]
 func ForeachSubScalarList(self []Tensor, scalars []Scalar) []Tensor {
@@ -2942,8 +2888,8 @@ func ForeachSubScalarList(self []Tensor, scalars []Scalar) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachSubScalarList_ subtracts from each tensor of a list a number, one per tensor, or alpha
-// times its partner in a second list.
+// ForeachSubScalarList_ subtracts from each tensor of a list the number at its place in scalars,
+// in place.
 //
 //	_foreach_sub_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> ()
 func ForeachSubScalarList_(self []Tensor, scalars []Scalar) {
@@ -2960,8 +2906,8 @@ func ForeachSubScalarList_(self []Tensor, scalars []Scalar) {
 	runtime.KeepAlive(unsafe.SliceData(self))
 }
 
-// ForeachSubScalarListOut subtracts from each tensor of a list a number, one per tensor, or alpha
-// times its partner in a second list, into out.
+// ForeachSubScalarListOut subtracts from each tensor of a list the number at its place in scalars,
+// into out.
 //
 //	_foreach_sub.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> ()
 func ForeachSubScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
@@ -2982,8 +2928,7 @@ func ForeachSubScalarListOut(self []Tensor, scalars []Scalar, out []Tensor) {
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// ForeachSubScalarOut subtracts from each tensor of a list a number, one per tensor, or alpha
-// times its partner in a second list, into out.
+// ForeachSubScalarOut subtracts the number scalar from each tensor of a list, into out.
 //
 //	_foreach_sub.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> ()
 func ForeachSubScalarOut(self []Tensor, scalar Scalar, out []Tensor) {
@@ -3019,7 +2964,7 @@ func ForeachZero(self []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// ForeachZero_ sets every element of each tensor of a list to zero.
+// ForeachZero_ sets every element of each tensor of a list to zero, in place.
 //
 //	_foreach_zero_(Tensor(a!)[] self) -> ()
 func ForeachZero_(self []Tensor) {

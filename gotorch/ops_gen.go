@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "2b6a5c47adca29a9"
+const apiHash = "4d9f768daf255179"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
@@ -1301,10 +1301,10 @@ const (
 	opLinalgMatrixPower
 	opLinalgMatrixPowerOut
 	opLinalgMatrixRank
-	opLinalgMatrixRankAtolRtolFloat
-	opLinalgMatrixRankAtolRtolFloatOut
-	opLinalgMatrixRankAtolRtolTensor
-	opLinalgMatrixRankAtolRtolTensorOut
+	opLinalgMatrixRankATolRTolFloat
+	opLinalgMatrixRankATolRTolFloatOut
+	opLinalgMatrixRankATolRTolTensor
+	opLinalgMatrixRankATolRTolTensorOut
 	opLinalgMatrixRankOut
 	opLinalgMatrixRankOutTolTensor
 	opLinalgMatrixRankTolTensor
@@ -1317,13 +1317,13 @@ const (
 	opLinalgNormOrdStrOut
 	opLinalgNormOut
 	opLinalgPinv
-	opLinalgPinvAtolRtolFloat
-	opLinalgPinvAtolRtolFloatOut
-	opLinalgPinvAtolRtolTensor
-	opLinalgPinvAtolRtolTensorOut
+	opLinalgPinvATolRTolFloat
+	opLinalgPinvATolRTolFloatOut
+	opLinalgPinvATolRTolTensor
+	opLinalgPinvATolRTolTensorOut
 	opLinalgPinvOut
-	opLinalgPinvOutRcondTensor
-	opLinalgPinvRcondTensor
+	opLinalgPinvOutRCondTensor
+	opLinalgPinvRCondTensor
 	opLinalgPolar
 	opLinalgPolarOut
 	opLinalgPowSum

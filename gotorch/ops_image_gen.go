@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// AffineGridGenerator makes a sampling grid for grid_sampler from affine matrices: (N×2×3) →
+// AffineGridGenerator makes a sampling grid for [GridSampler] from affine matrices: (N×2×3) →
 // (N×H×W×2), or (N×3×4) → (N×D×H×W×3).
 //
 //	affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor
@@ -28,7 +28,7 @@ func AffineGridGenerator(theta Tensor, size []int64, alignCorners bool) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AffineGridGeneratorOut makes a sampling grid for grid_sampler from affine matrices: (N×2×3) →
+// AffineGridGeneratorOut makes a sampling grid for [GridSampler] from affine matrices: (N×2×3) →
 // (N×H×W×2), or (N×3×4) → (N×D×H×W×3), into out.
 //
 //	affine_grid_generator.out(Tensor theta, SymInt[] size, bool align_corners, *, Tensor(a!) out) -> Tensor(a!)
@@ -102,7 +102,7 @@ type ConstantPadNDOptions struct {
 	Value Scalar // default: 0
 }
 
-// ConstantPadND pads with a constant value; pad lists (before, after) pairs from the last
+// ConstantPadND pads with a constant Value; pad lists (before, after) pairs from the last
 // dimension backwards, negative numbers crop.
 //
 //	constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor
@@ -130,7 +130,7 @@ func ConstantPadND(self Tensor, pad []int64, opts ...ConstantPadNDOptions) Tenso
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ConstantPadNDOut pads with a constant value; pad lists (before, after) pairs from the last
+// ConstantPadNDOut pads with a constant Value; pad lists (before, after) pairs from the last
 // dimension backwards, negative numbers crop, into out.
 //
 //	constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -295,7 +295,7 @@ func GridSampler3dOut(input, grid Tensor, interpolationMode, paddingMode int64, 
 	return out
 }
 
-// NativeChannelShuffle is channel_shuffle as implemented for the CPU, without automatic
+// NativeChannelShuffle is [ChannelShuffle] as implemented for the CPU, without automatic
 // differentiation.
 //
 //	native_channel_shuffle(Tensor self, SymInt groups) -> Tensor
@@ -354,7 +354,7 @@ func Pad(self Tensor, pad []int64, opts ...PadOptions) Tensor {
 }
 
 // PixelShuffle moves channels into space: (..., C·r², H, W) → (..., C, H·r, W·r) for r =
-// upscale_factor.
+// upscaleFactor.
 //
 //	pixel_shuffle(Tensor self, int upscale_factor) -> Tensor
 //
@@ -374,7 +374,7 @@ func PixelShuffle(self Tensor, upscaleFactor int64) Tensor {
 }
 
 // PixelShuffleOut moves channels into space: (..., C·r², H, W) → (..., C, H·r, W·r) for r =
-// upscale_factor, into out.
+// upscaleFactor, into out.
 //
 //	pixel_shuffle.out(Tensor self, int upscale_factor, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -398,7 +398,7 @@ func PixelShuffleOut(self Tensor, upscaleFactor int64, out Tensor) Tensor {
 }
 
 // PixelUnshuffle moves space into channels: (..., C, H·r, W·r) → (..., C·r², H, W) for r =
-// downscale_factor.
+// downscaleFactor.
 //
 //	pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor
 //
@@ -418,7 +418,7 @@ func PixelUnshuffle(self Tensor, downscaleFactor int64) Tensor {
 }
 
 // PixelUnshuffleOut moves space into channels: (..., C, H·r, W·r) → (..., C·r², H, W) for r =
-// downscale_factor, into out.
+// downscaleFactor, into out.
 //
 //	pixel_unshuffle.out(Tensor self, int downscale_factor, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -699,8 +699,8 @@ type UpsampleBicubic2dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleBicubic2d resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
-// interpolation, which can overshoot the input's range.
+// UpsampleBicubic2d resizes (N, C, H, W) to outputSize by bicubic interpolation, which can
+// overshoot the range of its input.
 //
 //	upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleBicubic2d(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleBicubic2dOptions) Tensor {
@@ -728,8 +728,8 @@ func UpsampleBicubic2d(self Tensor, outputSize []int64, alignCorners bool, opts 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleBicubic2dOut resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
-// interpolation, which can overshoot the input's range, into out.
+// UpsampleBicubic2dOut resizes (N, C, H, W) to outputSize by bicubic interpolation, which can
+// overshoot the range of its input, into out.
 //
 //	upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -761,8 +761,8 @@ func UpsampleBicubic2dOut(self Tensor, outputSize []int64, alignCorners bool, ou
 	return out
 }
 
-// UpsampleBicubic2dVec resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
-// interpolation, which can overshoot the input's range.
+// UpsampleBicubic2dVec resizes (N, C, H, W) to outputSize, or by scaleFactors, by bicubic
+// interpolation, which can overshoot the range of its input.
 //
 //	upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
 func UpsampleBicubic2dVec(input Tensor, outputSize []int64, alignCorners bool, scaleFactors []float64) Tensor {
@@ -791,8 +791,7 @@ type UpsampleBilinear2dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleBilinear2d resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
-// interpolation.
+// UpsampleBilinear2d resizes (N, C, H, W) to outputSize by bilinear interpolation.
 //
 //	upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleBilinear2d(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleBilinear2dOptions) Tensor {
@@ -820,8 +819,7 @@ func UpsampleBilinear2d(self Tensor, outputSize []int64, alignCorners bool, opts
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleBilinear2dOut resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
-// interpolation, into out.
+// UpsampleBilinear2dOut resizes (N, C, H, W) to outputSize by bilinear interpolation, into out.
 //
 //	upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -853,7 +851,7 @@ func UpsampleBilinear2dOut(self Tensor, outputSize []int64, alignCorners bool, o
 	return out
 }
 
-// UpsampleBilinear2dVec resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
+// UpsampleBilinear2dVec resizes (N, C, H, W) to outputSize, or by scaleFactors, by bilinear
 // interpolation.
 //
 //	upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
@@ -877,7 +875,7 @@ func UpsampleBilinear2dVec(input Tensor, outputSize []int64, alignCorners bool, 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleBilinear2dVecOut resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
+// UpsampleBilinear2dVecOut resizes (N, C, H, W) to outputSize, or by scaleFactors, by bilinear
 // interpolation, into out.
 //
 //	upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)
@@ -910,7 +908,7 @@ type UpsampleLinear1dOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleLinear1d resizes (N, C, L) to output_size, or by scale factors, by linear interpolation.
+// UpsampleLinear1d resizes (N, C, L) to outputSize by linear interpolation.
 //
 //	upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor
 func UpsampleLinear1d(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleLinear1dOptions) Tensor {
@@ -936,8 +934,7 @@ func UpsampleLinear1d(self Tensor, outputSize []int64, alignCorners bool, opts .
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleLinear1dOut resizes (N, C, L) to output_size, or by scale factors, by linear
-// interpolation, into out.
+// UpsampleLinear1dOut resizes (N, C, L) to outputSize by linear interpolation, into out.
 //
 //	upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -967,7 +964,7 @@ func UpsampleLinear1dOut(self Tensor, outputSize []int64, alignCorners bool, out
 	return out
 }
 
-// UpsampleLinear1dVec resizes (N, C, L) to output_size, or by scale factors, by linear
+// UpsampleLinear1dVec resizes (N, C, L) to outputSize, or by scaleFactors, by linear
 // interpolation.
 //
 //	upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
@@ -996,8 +993,7 @@ type UpsampleNearest1dOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleNearest1d resizes (N, C, L) to output_size, or by scale factors, by taking the element
-// at floor(i / scale).
+// UpsampleNearest1d resizes (N, C, L) to outputSize by taking the element at floor(i / scale).
 //
 //	upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor
 func UpsampleNearest1d(self Tensor, outputSize []int64, opts ...UpsampleNearest1dOptions) Tensor {
@@ -1021,8 +1017,8 @@ func UpsampleNearest1d(self Tensor, outputSize []int64, opts ...UpsampleNearest1
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearest1dOut resizes (N, C, L) to output_size, or by scale factors, by taking the
-// element at floor(i / scale), into out.
+// UpsampleNearest1dOut resizes (N, C, L) to outputSize by taking the element at floor(i / scale),
+// into out.
 //
 //	upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1050,8 +1046,8 @@ func UpsampleNearest1dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 	return out
 }
 
-// UpsampleNearest1dVec resizes (N, C, L) to output_size, or by scale factors, by taking the
-// element at floor(i / scale).
+// UpsampleNearest1dVec resizes (N, C, L) to outputSize, or by scaleFactors, by taking the element
+// at floor(i / scale).
 //
 //	upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
 func UpsampleNearest1dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {
@@ -1078,8 +1074,8 @@ type UpsampleNearest2dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearest2d resizes (N, C, H, W) to output_size, or by scale factors, by taking the
-// element at floor(i / scale) in each dimension.
+// UpsampleNearest2d resizes (N, C, H, W) to outputSize by taking the element at floor(i / scale)
+// in each dimension.
 //
 //	upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleNearest2d(self Tensor, outputSize []int64, opts ...UpsampleNearest2dOptions) Tensor {
@@ -1105,8 +1101,8 @@ func UpsampleNearest2d(self Tensor, outputSize []int64, opts ...UpsampleNearest2
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearest2dOut resizes (N, C, H, W) to output_size, or by scale factors, by taking the
-// element at floor(i / scale) in each dimension, into out.
+// UpsampleNearest2dOut resizes (N, C, H, W) to outputSize by taking the element at floor(i /
+// scale) in each dimension, into out.
 //
 //	upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1136,7 +1132,7 @@ func UpsampleNearest2dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 	return out
 }
 
-// UpsampleNearest2dVec resizes (N, C, H, W) to output_size, or by scale factors, by taking the
+// UpsampleNearest2dVec resizes (N, C, H, W) to outputSize, or by scaleFactors, by taking the
 // element at floor(i / scale) in each dimension.
 //
 //	upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
@@ -1158,7 +1154,7 @@ func UpsampleNearest2dVec(input Tensor, outputSize []int64, scaleFactors []float
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearest2dVecOut resizes (N, C, H, W) to output_size, or by scale factors, by taking the
+// UpsampleNearest2dVecOut resizes (N, C, H, W) to outputSize, or by scaleFactors, by taking the
 // element at floor(i / scale) in each dimension, into out.
 //
 //	upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!)
@@ -1191,8 +1187,8 @@ type UpsampleNearest3dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearest3d resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
-// element at floor(i / scale) in each dimension.
+// UpsampleNearest3d resizes (N, C, D, H, W) to outputSize by taking the element at floor(i /
+// scale) in each dimension.
 //
 //	upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleNearest3d(self Tensor, outputSize []int64, opts ...UpsampleNearest3dOptions) Tensor {
@@ -1220,8 +1216,8 @@ func UpsampleNearest3d(self Tensor, outputSize []int64, opts ...UpsampleNearest3
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearest3dOut resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
-// element at floor(i / scale) in each dimension, into out.
+// UpsampleNearest3dOut resizes (N, C, D, H, W) to outputSize by taking the element at floor(i /
+// scale) in each dimension, into out.
 //
 //	upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1253,7 +1249,7 @@ func UpsampleNearest3dOut(self Tensor, outputSize []int64, out Tensor, opts ...U
 	return out
 }
 
-// UpsampleNearest3dVec resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
+// UpsampleNearest3dVec resizes (N, C, D, H, W) to outputSize, or by scaleFactors, by taking the
 // element at floor(i / scale) in each dimension.
 //
 //	upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
@@ -1282,8 +1278,7 @@ type UpsampleTrilinear3dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleTrilinear3d resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
-// interpolation.
+// UpsampleTrilinear3d resizes (N, C, D, H, W) to outputSize by trilinear interpolation.
 //
 //	upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleTrilinear3d(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleTrilinear3dOptions) Tensor {
@@ -1313,8 +1308,8 @@ func UpsampleTrilinear3d(self Tensor, outputSize []int64, alignCorners bool, opt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleTrilinear3dOut resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
-// interpolation, into out.
+// UpsampleTrilinear3dOut resizes (N, C, D, H, W) to outputSize by trilinear interpolation, into
+// out.
 //
 //	upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1348,7 +1343,7 @@ func UpsampleTrilinear3dOut(self Tensor, outputSize []int64, alignCorners bool, 
 	return out
 }
 
-// UpsampleTrilinear3dVec resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
+// UpsampleTrilinear3dVec resizes (N, C, D, H, W) to outputSize, or by scaleFactors, by trilinear
 // interpolation.
 //
 //	upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor

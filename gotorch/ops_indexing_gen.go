@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// ArgWhere is nonzero under its NumPy name: the int64 coordinates of the nonzero elements, one row
-// each.
+// ArgWhere is [NonZero] under its NumPy name: the int64 coordinates of the nonzero elements, one
+// row each.
 //
 //	argwhere(Tensor self) -> Tensor
 //
@@ -191,7 +191,7 @@ type FillDiagonal_Options struct {
 	Wrap bool
 }
 
-// FillDiagonal_ sets the elements on the main diagonal to a value; wrap starts the diagonal again
+// FillDiagonal_ sets the elements on the main diagonal to a value; Wrap starts the diagonal again
 // below a tall matrix, in place.
 //
 //	fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)
@@ -300,7 +300,7 @@ type IndexAddOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// IndexAdd adds alpha × the slices of source to the slices of self along dim that index names;
+// IndexAdd adds Alpha × the slices of source to the slices of self along dim that index names;
 // repeated indices add up.
 //
 //	index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor
@@ -340,7 +340,7 @@ func (self Tensor) IndexAdd(dim int64, index, source Tensor, opts ...IndexAddOpt
 	return IndexAdd(self, dim, index, source, opts...)
 }
 
-// IndexAdd_ adds alpha × the slices of source to the slices of self along dim that index names;
+// IndexAdd_ adds Alpha × the slices of source to the slices of self along dim that index names;
 // repeated indices add up, in place.
 //
 //	index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)
@@ -381,7 +381,7 @@ func (self Tensor) IndexAdd_(dim int64, index, source Tensor, opts ...IndexAddOp
 	return IndexAdd_(self, dim, index, source, opts...)
 }
 
-// IndexAddOut adds alpha × the slices of source to the slices of self along dim that index names;
+// IndexAddOut adds Alpha × the slices of source to the slices of self along dim that index names;
 // repeated indices add up, into out.
 //
 //	index_add.out(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -512,7 +512,7 @@ func IndexCopyOut(self Tensor, dim int64, index, source, out Tensor) Tensor {
 	return out
 }
 
-// IndexFill sets the slices of self along dim that index names to one value.
+// IndexFill sets the slices of self along dim that index names to value, a number.
 //
 //	index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor
 //
@@ -541,7 +541,7 @@ func (self Tensor) IndexFill(dim int64, index Tensor, value Scalar) Tensor {
 	return IndexFill(self, dim, index, value)
 }
 
-// IndexFill_ sets the slices of self along dim that index names to one value, in place.
+// IndexFill_ sets the slices of self along dim that index names to value, a number, in place.
 //
 //	index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)
 //
@@ -571,7 +571,7 @@ func (self Tensor) IndexFill_(dim int64, index Tensor, value Scalar) Tensor {
 	return IndexFill_(self, dim, index, value)
 }
 
-// IndexFillIntTensor sets the slices of self along dim that index names to one value.
+// IndexFillIntTensor sets the slices of self along dim that index names to value, a 0-d tensor.
 //
 //	index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor
 //
@@ -601,7 +601,8 @@ func (self Tensor) IndexFillIntTensor(dim int64, index, value Tensor) Tensor {
 	return IndexFillIntTensor(self, dim, index, value)
 }
 
-// IndexFillIntTensor_ sets the slices of self along dim that index names to one value, in place.
+// IndexFillIntTensor_ sets the slices of self along dim that index names to value, a 0-d tensor,
+// in place.
 //
 //	index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> Tensor(a!)
 //
@@ -632,7 +633,8 @@ func (self Tensor) IndexFillIntTensor_(dim int64, index, value Tensor) Tensor {
 	return IndexFillIntTensor_(self, dim, index, value)
 }
 
-// IndexFillIntTensorOut sets the slices of self along dim that index names to one value, into out.
+// IndexFillIntTensorOut sets the slices of self along dim that index names to value, a 0-d tensor,
+// into out.
 //
 //	index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -661,7 +663,7 @@ func IndexFillIntTensorOut(self Tensor, dim int64, index, value, out Tensor) Ten
 	return out
 }
 
-// IndexFillOut sets the slices of self along dim that index names to one value, into out.
+// IndexFillOut sets the slices of self along dim that index names to value, a number, into out.
 //
 //	index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -695,7 +697,7 @@ type IndexPutTensorsOptions struct {
 }
 
 // IndexPutTensors writes values to the places that one index tensor per dimension names;
-// accumulate adds instead, also for repeated ones.
+// Accumulate adds instead, also for repeated ones.
 //
 //	index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor
 //
@@ -731,7 +733,7 @@ func (self Tensor) IndexPutTensors(indices []Tensor, values Tensor, opts ...Inde
 }
 
 // IndexPutTensors_ writes values to the places that one index tensor per dimension names;
-// accumulate adds instead, also for repeated ones, in place.
+// Accumulate adds instead, also for repeated ones, in place.
 //
 //	index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)
 //
@@ -768,7 +770,7 @@ func (self Tensor) IndexPutTensors_(indices []Tensor, values Tensor, opts ...Ind
 }
 
 // IndexPutTensorsOut writes values to the places that one index tensor per dimension names;
-// accumulate adds instead, also for repeated ones, into out.
+// Accumulate adds instead, also for repeated ones, into out.
 //
 //	index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1032,7 +1034,7 @@ func IndexTensorsOut(self Tensor, indices []Tensor, out Tensor) Tensor {
 	return out
 }
 
-// MaskedFill sets elements to one value where the bool mask, which broadcasts, is true.
+// MaskedFill sets elements to value, a number, where the bool mask, which broadcasts, is true.
 //
 //	masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor
 //
@@ -1059,7 +1061,8 @@ func (self Tensor) MaskedFill(mask Tensor, value Scalar) Tensor {
 	return MaskedFill(self, mask, value)
 }
 
-// MaskedFill_ sets elements to one value where the bool mask, which broadcasts, is true, in place.
+// MaskedFill_ sets elements to value, a number, where the bool mask, which broadcasts, is true, in
+// place.
 //
 //	masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)
 //
@@ -1087,8 +1090,8 @@ func (self Tensor) MaskedFill_(mask Tensor, value Scalar) Tensor {
 	return MaskedFill_(self, mask, value)
 }
 
-// MaskedFillOut sets elements to one value where the bool mask, which broadcasts, is true, into
-// out.
+// MaskedFillOut sets elements to value, a number, where the bool mask, which broadcasts, is true,
+// into out.
 //
 //	masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1114,7 +1117,8 @@ func MaskedFillOut(self, mask Tensor, value Scalar, out Tensor) Tensor {
 	return out
 }
 
-// MaskedFillTensor sets elements to one value where the bool mask, which broadcasts, is true.
+// MaskedFillTensor sets elements to value, a 0-d tensor, where the bool mask, which broadcasts, is
+// true.
 //
 //	masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor
 //
@@ -1142,8 +1146,8 @@ func (self Tensor) MaskedFillTensor(mask, value Tensor) Tensor {
 	return MaskedFillTensor(self, mask, value)
 }
 
-// MaskedFillTensor_ sets elements to one value where the bool mask, which broadcasts, is true, in
-// place.
+// MaskedFillTensor_ sets elements to value, a 0-d tensor, where the bool mask, which broadcasts,
+// is true, in place.
 //
 //	masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!)
 //
@@ -1172,8 +1176,8 @@ func (self Tensor) MaskedFillTensor_(mask, value Tensor) Tensor {
 	return MaskedFillTensor_(self, mask, value)
 }
 
-// MaskedFillTensorOut sets elements to one value where the bool mask, which broadcasts, is true,
-// into out.
+// MaskedFillTensorOut sets elements to value, a 0-d tensor, where the bool mask, which broadcasts,
+// is true, into out.
 //
 //	masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1408,7 +1412,7 @@ type PutOptions struct {
 	Accumulate bool
 }
 
-// Put writes source to the places of self that index names in the flattened tensor; accumulate
+// Put writes source to the places of self that index names in the flattened tensor; Accumulate
 // adds instead.
 //
 //	put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor
@@ -1443,7 +1447,7 @@ func (self Tensor) Put(index, source Tensor, opts ...PutOptions) Tensor {
 	return Put(self, index, source, opts...)
 }
 
-// Put_ writes source to the places of self that index names in the flattened tensor; accumulate
+// Put_ writes source to the places of self that index names in the flattened tensor; Accumulate
 // adds instead, in place.
 //
 //	put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)
@@ -1479,7 +1483,7 @@ func (self Tensor) Put_(index, source Tensor, opts ...PutOptions) Tensor {
 	return Put_(self, index, source, opts...)
 }
 
-// PutOut writes source to the places of self that index names in the flattened tensor; accumulate
+// PutOut writes source to the places of self that index names in the flattened tensor; Accumulate
 // adds instead, into out.
 //
 //	put.out(Tensor self, Tensor index, Tensor source, bool accumulate=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -1513,8 +1517,7 @@ func PutOut(self, index, source, out Tensor, opts ...PutOptions) Tensor {
 	return out
 }
 
-// Scatter writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0; reduce
-// 'add' or 'multiply' combines.
+// Scatter writes src along dim to the places in index: self[index[i][j]][j] = src[i][j] for dim 0.
 //
 //	scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor
 //
@@ -1544,8 +1547,8 @@ func (self Tensor) Scatter(dim int64, index, src Tensor) Tensor {
 	return Scatter(self, dim, index, src)
 }
 
-// Scatter_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0; reduce
-// 'add' or 'multiply' combines, in place.
+// Scatter_ writes src along dim to the places in index: self[index[i][j]][j] = src[i][j] for dim
+// 0, in place.
 //
 //	scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)
 //
@@ -1669,8 +1672,8 @@ func ScatterAddOut(self Tensor, dim int64, index, src, out Tensor) Tensor {
 	return out
 }
 
-// ScatterOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
-// reduce 'add' or 'multiply' combines, into out.
+// ScatterOut writes src along dim to the places in index: self[index[i][j]][j] = src[i][j] for dim
+// 0, into out.
 //
 //	scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1821,8 +1824,8 @@ func ScatterReduceOut(self Tensor, dim int64, index, src Tensor, reduce string, 
 	return out
 }
 
-// ScatterValue writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
-// reduce 'add' or 'multiply' combines.
+// ScatterValue writes value, a number, along dim to the places in index: self[index[i][j]][j] =
+// value for dim 0.
 //
 //	scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor
 //
@@ -1851,8 +1854,8 @@ func (self Tensor) ScatterValue(dim int64, index Tensor, value Scalar) Tensor {
 	return ScatterValue(self, dim, index, value)
 }
 
-// ScatterValue_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
-// reduce 'add' or 'multiply' combines, in place.
+// ScatterValue_ writes value, a number, along dim to the places in index: self[index[i][j]][j] =
+// value for dim 0, in place.
 //
 //	scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)
 //
@@ -1882,8 +1885,8 @@ func (self Tensor) ScatterValue_(dim int64, index Tensor, value Scalar) Tensor {
 	return ScatterValue_(self, dim, index, value)
 }
 
-// ScatterValueOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
-// reduce 'add' or 'multiply' combines, into out.
+// ScatterValueOut writes value, a number, along dim to the places in index: self[index[i][j]][j] =
+// value for dim 0, into out.
 //
 //	scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1911,8 +1914,8 @@ func ScatterValueOut(self Tensor, dim int64, index Tensor, value Scalar, out Ten
 	return out
 }
 
-// ScatterValueReduce writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim
-// 0; reduce 'add' or 'multiply' combines.
+// ScatterValueReduce writes value, a number, along dim to the places in index:
+// self[index[i][j]][j] = value for dim 0; reduce 'add' or 'multiply' combines with what was there.
 //
 //	scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor
 //
@@ -1943,8 +1946,9 @@ func (self Tensor) ScatterValueReduce(dim int64, index Tensor, value Scalar, red
 	return ScatterValueReduce(self, dim, index, value, reduce)
 }
 
-// ScatterValueReduce_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for
-// dim 0; reduce 'add' or 'multiply' combines, in place.
+// ScatterValueReduce_ writes value, a number, along dim to the places in index:
+// self[index[i][j]][j] = value for dim 0; reduce 'add' or 'multiply' combines with what was there,
+// in place.
 //
 //	scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor(a!)
 //
@@ -1976,8 +1980,9 @@ func (self Tensor) ScatterValueReduce_(dim int64, index Tensor, value Scalar, re
 	return ScatterValueReduce_(self, dim, index, value, reduce)
 }
 
-// ScatterValueReduceOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for
-// dim 0; reduce 'add' or 'multiply' combines, into out.
+// ScatterValueReduceOut writes value, a number, along dim to the places in index:
+// self[index[i][j]][j] = value for dim 0; reduce 'add' or 'multiply' combines with what was there,
+// into out.
 //
 //	scatter.value_reduce_out(Tensor self, int dim, Tensor index, Scalar value, *, str reduce, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2007,8 +2012,8 @@ func ScatterValueReduceOut(self Tensor, dim int64, index Tensor, value Scalar, r
 	return out
 }
 
-// ScatterWithReduce writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim
-// 0; reduce 'add' or 'multiply' combines.
+// ScatterWithReduce writes src along dim to the places in index: self[index[i][j]][j] = src[i][j]
+// for dim 0; reduce 'add' or 'multiply' combines with what was there.
 //
 //	scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor
 //
@@ -2040,8 +2045,8 @@ func (self Tensor) ScatterWithReduce(dim int64, index, src Tensor, reduce string
 	return ScatterWithReduce(self, dim, index, src, reduce)
 }
 
-// ScatterWithReduce_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim
-// 0; reduce 'add' or 'multiply' combines, in place.
+// ScatterWithReduce_ writes src along dim to the places in index: self[index[i][j]][j] = src[i][j]
+// for dim 0; reduce 'add' or 'multiply' combines with what was there, in place.
 //
 //	scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor(a!)
 //
@@ -2074,8 +2079,8 @@ func (self Tensor) ScatterWithReduce_(dim int64, index, src Tensor, reduce strin
 	return ScatterWithReduce_(self, dim, index, src, reduce)
 }
 
-// ScatterWithReduceOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for
-// dim 0; reduce 'add' or 'multiply' combines, into out.
+// ScatterWithReduceOut writes src along dim to the places in index: self[index[i][j]][j] =
+// src[i][j] for dim 0; reduce 'add' or 'multiply' combines with what was there, into out.
 //
 //	scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2172,8 +2177,8 @@ type SliceScatterOptions struct {
 	Step  *int64 // default: 1
 }
 
-// SliceScatter returns a copy of self with the elements start, start + step, ... before end along
-// dim replaced by src.
+// SliceScatter returns a copy of self with the elements Start, Start + Step, ... before End along
+// Dim replaced by src.
 //
 //	slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor
 //
@@ -2210,8 +2215,8 @@ func (self Tensor) SliceScatter(src Tensor, opts ...SliceScatterOptions) Tensor 
 	return SliceScatter(self, src, opts...)
 }
 
-// SliceScatterOut returns a copy of self with the elements start, start + step, ... before end
-// along dim replaced by src, into out.
+// SliceScatterOut returns a copy of self with the elements Start, Start + Step, ... before End
+// along Dim replaced by src, into out.
 //
 //	slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2278,7 +2283,7 @@ type TakeAlongDimOptions struct {
 	Dim *int64 // default: none
 }
 
-// TakeAlongDim picks elements along dim by int64 indices, as argsort or argmax return them, the
+// TakeAlongDim picks elements along Dim by int64 indices, as argsort or argmax return them, the
 // other dimensions broadcasting.
 //
 //	take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor
@@ -2310,7 +2315,7 @@ func (self Tensor) TakeAlongDim(indices Tensor, opts ...TakeAlongDimOptions) Ten
 	return TakeAlongDim(self, indices, opts...)
 }
 
-// TakeAlongDimOut picks elements along dim by int64 indices, as argsort or argmax return them, the
+// TakeAlongDimOut picks elements along Dim by int64 indices, as argsort or argmax return them, the
 // other dimensions broadcasting, into out.
 //
 //	take_along_dim.out(Tensor self, Tensor indices, int? dim=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -2366,8 +2371,8 @@ func TakeOut(self, index, out Tensor) Tensor {
 	return out
 }
 
-// Where picks elements of self where condition is true and of other elsewhere, with broadcasting;
-// of a condition alone, its nonzero places.
+// Where picks self where condition is true and other elsewhere, element by element with
+// broadcasting.
 //
 //	where.self(Tensor condition, Tensor self, Tensor other) -> Tensor
 //
@@ -2395,8 +2400,8 @@ func (self Tensor) Where(condition, other Tensor) Tensor {
 	return Where(condition, self, other)
 }
 
-// WhereNonZero picks elements of self where condition is true and of other elsewhere, with
-// broadcasting; of a condition alone, its nonzero places.
+// WhereNonZero returns the places where condition is nonzero, as one int64 vector of indices for
+// each dimension.
 //
 //	where(Tensor condition) -> Tensor[]
 //
@@ -2413,8 +2418,8 @@ func WhereNonZero(condition Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// WhereOut picks elements of self where condition is true and of other elsewhere, with
-// broadcasting; of a condition alone, its nonzero places, into out.
+// WhereOut picks self where condition is true and other elsewhere, element by element with
+// broadcasting, into out.
 //
 //	where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2441,8 +2446,8 @@ func WhereOut(condition, self, other, out Tensor) Tensor {
 	return out
 }
 
-// WhereScalarOther picks elements of self where condition is true and of other elsewhere, with
-// broadcasting; of a condition alone, its nonzero places.
+// WhereScalarOther picks self where condition is true and the number other elsewhere, element by
+// element with broadcasting.
 //
 //	where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor
 //
@@ -2469,8 +2474,8 @@ func (self Tensor) WhereScalarOther(condition Tensor, other Scalar) Tensor {
 	return WhereScalarOther(condition, self, other)
 }
 
-// WhereScalars picks elements of self where condition is true and of other elsewhere, with
-// broadcasting; of a condition alone, its nonzero places.
+// WhereScalars picks the number self where condition is true and the number other elsewhere,
+// element by element with broadcasting.
 //
 //	where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor
 //
@@ -2491,8 +2496,8 @@ func WhereScalars(condition Tensor, self, other Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// WhereScalarSelf picks elements of self where condition is true and of other elsewhere, with
-// broadcasting; of a condition alone, its nonzero places.
+// WhereScalarSelf picks the number self where condition is true and other elsewhere, element by
+// element with broadcasting.
 //
 //	where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor
 //

@@ -69,7 +69,7 @@ type ChunkOptions struct {
 	Dim int64
 }
 
-// Chunk splits into at most the given number of equal views along dim; the last one may be
+// Chunk splits into at most the given number of equal views along Dim; the last one may be
 // smaller.
 //
 //	chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]
@@ -148,7 +148,7 @@ type ConcatOptions struct {
 	Dim int64
 }
 
-// Concat is cat under another name: joins tensors along an existing dimension.
+// Concat is [Cat] under another name: joins tensors along an existing dimension.
 //
 //	concat(Tensor[] tensors, int dim=0) -> Tensor
 //
@@ -177,7 +177,7 @@ type ConcatenateOptions struct {
 	Dim int64
 }
 
-// Concatenate is cat under its NumPy name: joins tensors along an existing dimension.
+// Concatenate is [Cat] under its NumPy name: joins tensors along an existing dimension.
 //
 //	concatenate(Tensor[] tensors, int dim=0) -> Tensor
 //
@@ -201,7 +201,8 @@ func Concatenate(tensors []Tensor, opts ...ConcatenateOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ConcatenateOut is cat under its NumPy name: joins tensors along an existing dimension, into out.
+// ConcatenateOut is [CatOut] under its NumPy name: joins tensors along an existing dimension, into
+// out.
 //
 //	concatenate.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -229,7 +230,7 @@ func ConcatenateOut(tensors []Tensor, out Tensor, opts ...ConcatenateOptions) Te
 	return out
 }
 
-// ConcatOut is cat under another name: joins tensors along an existing dimension, into out.
+// ConcatOut is [CatOut] under another name: joins tensors along an existing dimension, into out.
 //
 //	concat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -257,8 +258,7 @@ func ConcatOut(tensors []Tensor, out Tensor, opts ...ConcatOptions) Tensor {
 	return out
 }
 
-// DSplit splits into views along dimension 2, by a number of equal sections or at the given
-// indices.
+// DSplit splits into views along dimension 2 in sections parts of equal size.
 //
 //	dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]
 //
@@ -284,8 +284,7 @@ func (self Tensor) DSplit(sections int64) []Tensor {
 	return DSplit(self, sections)
 }
 
-// DSplitArray splits into views along dimension 2, by a number of equal sections or at the given
-// indices.
+// DSplitArray splits into views along dimension 2 at the given indices.
 //
 //	dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]
 //
@@ -354,7 +353,7 @@ func DStackOut(tensors []Tensor, out Tensor) Tensor {
 }
 
 // FlattenDenseTensors copies tensors of one dtype into one vector, one after another; undone by
-// unflatten_dense_tensors.
+// [UnflattenDenseTensors].
 //
 //	flatten_dense_tensors(Tensor[] tensors) -> Tensor
 func FlattenDenseTensors(tensors []Tensor) Tensor {
@@ -370,8 +369,7 @@ func FlattenDenseTensors(tensors []Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HSplit splits into views along dimension 1 (0 for vectors), by a number of equal sections or at
-// the given indices.
+// HSplit splits into views along dimension 1 (0 for vectors) in sections parts of equal size.
 //
 //	hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]
 //
@@ -397,8 +395,7 @@ func (self Tensor) HSplit(sections int64) []Tensor {
 	return HSplit(self, sections)
 }
 
-// HSplitArray splits into views along dimension 1 (0 for vectors), by a number of equal sections
-// or at the given indices.
+// HSplitArray splits into views along dimension 1 (0 for vectors) at the given indices.
 //
 //	hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]
 //
@@ -473,7 +470,7 @@ type PadSequenceOptions struct {
 }
 
 // PadSequence stacks sequences (Li, ...) of different lengths, padded to the longest: (Lmax, N,
-// ...), or (N, Lmax, ...) if batch_first.
+// ...), or (N, Lmax, ...) if BatchFirst.
 //
 //	pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0.0, str padding_side="right") -> Tensor
 func PadSequence(sequences []Tensor, opts ...PadSequenceOptions) Tensor {
@@ -502,7 +499,7 @@ func PadSequence(sequences []Tensor, opts ...PadSequenceOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RowStack is vstack under its NumPy name: joins tensors as rows, along dimension 0.
+// RowStack is [VStack] under its NumPy name: joins tensors as rows, along dimension 0.
 //
 //	row_stack(Tensor[] tensors) -> Tensor
 //
@@ -520,7 +517,8 @@ func RowStack(tensors []Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RowStackOut is vstack under its NumPy name: joins tensors as rows, along dimension 0, into out.
+// RowStackOut is [VStackOut] under its NumPy name: joins tensors as rows, along dimension 0, into
+// out.
 //
 //	row_stack.out(Tensor[] tensors, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -547,8 +545,7 @@ type SplitOptions struct {
 	Dim int64
 }
 
-// Split splits along dim into views of split_size each (the last may be smaller), or of the sizes
-// in a list.
+// Split splits along Dim into views of splitSize each (the last may be smaller).
 //
 //	split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]
 //
@@ -585,8 +582,7 @@ type SplitSizesOptions struct {
 	Dim int64
 }
 
-// SplitSizes splits along dim into views of split_size each (the last may be smaller), or of the
-// sizes in a list.
+// SplitSizes splits along Dim into views of the sizes in splitSize, which must sum to the whole.
 //
 //	split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]
 //
@@ -624,7 +620,7 @@ type SplitWithSizesOptions struct {
 	Dim int64
 }
 
-// SplitWithSizes splits along dim into views of the given sizes, which must sum to the whole.
+// SplitWithSizes splits along Dim into views of the given sizes, which must sum to the whole.
 //
 //	split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]
 //
@@ -660,7 +656,7 @@ type StackOptions struct {
 	Dim int64
 }
 
-// Stack joins tensors of equal shape along a new dimension dim.
+// Stack joins tensors of equal shape along a new dimension Dim.
 //
 //	stack(Tensor[] tensors, int dim=0) -> Tensor
 //
@@ -684,7 +680,7 @@ func Stack(tensors []Tensor, opts ...StackOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// StackOut joins tensors of equal shape along a new dimension dim, into out.
+// StackOut joins tensors of equal shape along a new dimension Dim, into out.
 //
 //	stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -717,8 +713,7 @@ type TensorSplitOptions struct {
 	Dim int64
 }
 
-// TensorSplit splits along dim into views, by a number of sections that may differ by one in size,
-// or at the given indices.
+// TensorSplit splits along Dim into views, sections of them, whose sizes differ by one at most.
 //
 //	tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]
 //
@@ -755,8 +750,7 @@ type TensorSplitIndicesOptions struct {
 	Dim int64
 }
 
-// TensorSplitIndices splits along dim into views, by a number of sections that may differ by one
-// in size, or at the given indices.
+// TensorSplitIndices splits along Dim into views, at the given indices.
 //
 //	tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]
 //
@@ -794,8 +788,9 @@ type TensorSplitTensorIndicesOrSectionsOptions struct {
 	Dim int64
 }
 
-// TensorSplitTensorIndicesOrSections splits along dim into views, by a number of sections that may
-// differ by one in size, or at the given indices.
+// TensorSplitTensorIndicesOrSections splits along Dim into views, as many as
+// tensorIndicesOrSections says if that is a 0-d tensor on the CPU, and at the indices that it
+// holds if it is a vector.
 //
 //	tensor_split.tensor_indices_or_sections(Tensor(a -> *) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]
 //
@@ -833,7 +828,7 @@ type UnbindOptions struct {
 	Dim int64
 }
 
-// Unbind returns a view of each slice along dim, without that dimension.
+// Unbind returns a view of each slice along Dim, without that dimension.
 //
 //	unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]
 //
@@ -864,7 +859,7 @@ func (self Tensor) Unbind(opts ...UnbindOptions) []Tensor {
 }
 
 // UnflattenDenseTensors splits a vector into views with the shapes of the given tensors, undoing
-// flatten_dense_tensors.
+// [FlattenDenseTensors].
 //
 //	unflatten_dense_tensors(Tensor flat, Tensor[] tensors) -> Tensor[]
 func UnflattenDenseTensors(flat Tensor, tensors []Tensor) []Tensor {
@@ -888,7 +883,7 @@ type UnsafeChunkOptions struct {
 	Dim int64
 }
 
-// UnsafeChunk is chunk whose results autograd does not treat as views, although they share the
+// UnsafeChunk is [Chunk] whose results autograd does not treat as views, although they share the
 // storage.
 //
 //	unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]
@@ -924,7 +919,7 @@ type UnsafeSplitOptions struct {
 	Dim int64
 }
 
-// UnsafeSplit is split whose results autograd does not treat as views, although they share the
+// UnsafeSplit is [Split] whose results autograd does not treat as views, although they share the
 // storage.
 //
 //	unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]
@@ -955,8 +950,8 @@ func (self Tensor) UnsafeSplit(splitSize int64, opts ...UnsafeSplitOptions) []Te
 	return UnsafeSplit(self, splitSize, opts...)
 }
 
-// UnsafeSplitOut is split whose results autograd does not treat as views, although they share the
-// storage, into out.
+// UnsafeSplitOut is [Split] whose results autograd does not treat as views, although they share
+// the storage, into out.
 //
 //	unsafe_split.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()
 //
@@ -988,7 +983,7 @@ type UnsafeSplitWithSizesOptions struct {
 	Dim int64
 }
 
-// UnsafeSplitWithSizes is split_with_sizes whose results autograd does not treat as views,
+// UnsafeSplitWithSizes is [SplitWithSizes] whose results autograd does not treat as views,
 // although they share the storage.
 //
 //	unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]
@@ -1018,7 +1013,7 @@ func (self Tensor) UnsafeSplitWithSizes(splitSizes []int64, opts ...UnsafeSplitW
 	return UnsafeSplitWithSizes(self, splitSizes, opts...)
 }
 
-// UnsafeSplitWithSizesOut is split_with_sizes whose results autograd does not treat as views,
+// UnsafeSplitWithSizesOut is [SplitWithSizes] whose results autograd does not treat as views,
 // although they share the storage, into out.
 //
 //	unsafe_split_with_sizes.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()
@@ -1045,8 +1040,7 @@ func UnsafeSplitWithSizesOut(self Tensor, splitSizes []int64, out []Tensor, opts
 	runtime.KeepAlive(unsafe.SliceData(out))
 }
 
-// VSplit splits into views along dimension 0, by a number of equal sections or at the given
-// indices.
+// VSplit splits into views along dimension 0 in sections parts of equal size.
 //
 //	vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]
 //
@@ -1072,8 +1066,7 @@ func (self Tensor) VSplit(sections int64) []Tensor {
 	return VSplit(self, sections)
 }
 
-// VSplitArray splits into views along dimension 0, by a number of equal sections or at the given
-// indices.
+// VSplitArray splits into views along dimension 0 at the given indices.
 //
 //	vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]
 //

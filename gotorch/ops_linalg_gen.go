@@ -165,7 +165,7 @@ type FrobeniusNormOptions struct {
 }
 
 // FrobeniusNorm returns the square root of the sum of squared magnitudes along the given
-// dimensions.
+// dimensions. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor
 func FrobeniusNorm(self Tensor, dim []int64, opts ...FrobeniusNormOptions) Tensor {
@@ -190,7 +190,7 @@ func FrobeniusNorm(self Tensor, dim []int64, opts ...FrobeniusNormOptions) Tenso
 }
 
 // FrobeniusNormOut returns the square root of the sum of squared magnitudes along the given
-// dimensions, into out.
+// dimensions, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	frobenius_norm.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -243,7 +243,7 @@ func (self Tensor) GEQRF() (a Tensor, tau Tensor) {
 }
 
 // GEQRFA computes the QR factorisation as LAPACK stores it: R and Householder vectors in one
-// matrix, and their factors tau.
+// matrix, and their factors tau, into a and tau.
 //
 //	geqrf.a(Tensor self, *, Tensor(a!) a, Tensor(b!) tau) -> (Tensor(a!) a, Tensor(b!) tau)
 //
@@ -346,13 +346,13 @@ type LinalgCholeskyExOptions struct {
 	CheckErrors bool
 }
 
-// LinalgCholeskyEx is linalg_cholesky that reports failure per matrix in info (int32, 0 is
+// LinalgCholeskyEx is [LinalgCholesky] that reports failure per matrix in info (int32, 0 is
 // success) instead of raising an error.
 //
 //	linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.cholesky_ex.html.
-func LinalgCholeskyEx(self Tensor, opts ...LinalgCholeskyExOptions) (l_ Tensor, info Tensor) {
+func LinalgCholeskyEx(self Tensor, opts ...LinalgCholeskyExOptions) (l Tensor, info Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -379,21 +379,21 @@ type LinalgCholeskyExLOptions struct {
 	CheckErrors bool
 }
 
-// LinalgCholeskyExL is linalg_cholesky that reports failure per matrix in info (int32, 0 is
-// success) instead of raising an error.
+// LinalgCholeskyExL is [LinalgCholesky] that reports failure per matrix in info (int32, 0 is
+// success) instead of raising an error, into l and info.
 //
 //	linalg_cholesky_ex.L(Tensor self, *, bool upper=False, bool check_errors=False, Tensor(a!) L, Tensor(b!) info) -> (Tensor(a!) L, Tensor(b!) info)
 //
-// It returns l_ and info.
+// It returns l and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.cholesky_ex.html.
-func LinalgCholeskyExL(self, l_, info Tensor, opts ...LinalgCholeskyExLOptions) (Tensor, Tensor) {
+func LinalgCholeskyExL(self, l, info Tensor, opts ...LinalgCholeskyExLOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
 		upper       int64
 		checkErrors int64
-		l_          unsafe.Pointer
+		l           unsafe.Pointer
 		info        unsafe.Pointer
 	}
 	var opt LinalgCholeskyExLOptions
@@ -403,13 +403,13 @@ func LinalgCholeskyExL(self, l_, info Tensor, opts ...LinalgCholeskyExLOptions) 
 	blk.self = self.word(opLinalgCholeskyExL, "self")
 	blk.upper = boolInt(opt.Upper)
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.l_ = l_.word(opLinalgCholeskyExL, "L")
+	blk.l = l.word(opLinalgCholeskyExL, "L")
 	blk.info = info.word(opLinalgCholeskyExL, "info")
 	call(opLinalgCholeskyExL, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(l_.T)
+	runtime.KeepAlive(l.T)
 	runtime.KeepAlive(info.T)
-	return l_, info
+	return l, info
 }
 
 // LinalgCholeskyOut factorises positive definite matrices (..., n, n) into L times its adjoint; L
@@ -445,7 +445,7 @@ type LinalgCondOptions struct {
 	P Scalar // default: none
 }
 
-// LinalgCond returns the condition number of each matrix in the norm p (2 by default): the norm of
+// LinalgCond returns the condition number of each matrix in the norm P (2 by default): the norm of
 // A times that of its inverse.
 //
 //	linalg_cond(Tensor self, Scalar? p=None) -> Tensor
@@ -469,7 +469,7 @@ func LinalgCond(self Tensor, opts ...LinalgCondOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgCondOut returns the condition number of each matrix in the norm p (2 by default): the norm
+// LinalgCondOut returns the condition number of each matrix in the norm P (2 by default): the norm
 // of A times that of its inverse, into out.
 //
 //	linalg_cond.out(Tensor self, Scalar? p=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -497,7 +497,7 @@ func LinalgCondOut(self, out Tensor, opts ...LinalgCondOptions) Tensor {
 	return out
 }
 
-// LinalgCondPStr returns the condition number of each matrix in the norm p (2 by default): the
+// LinalgCondPStr returns the condition number of each matrix in the norm p, 'fro' or 'nuc': the
 // norm of A times that of its inverse.
 //
 //	linalg_cond.p_str(Tensor self, str p) -> Tensor
@@ -517,7 +517,7 @@ func LinalgCondPStr(self Tensor, p string) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgCondPStrOut returns the condition number of each matrix in the norm p (2 by default): the
+// LinalgCondPStrOut returns the condition number of each matrix in the norm p, 'fro' or 'nuc': the
 // norm of A times that of its inverse, into out.
 //
 //	linalg_cond.p_str_out(Tensor self, str p, *, Tensor(a!) out) -> Tensor(a!)
@@ -546,7 +546,7 @@ type LinalgCrossOptions struct {
 	Dim *int64 // default: -1
 }
 
-// LinalgCross returns the cross product of three-element vectors along dim, the last by default,
+// LinalgCross returns the cross product of three-element vectors along Dim, the last by default,
 // with broadcasting.
 //
 //	linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor
@@ -573,7 +573,7 @@ func LinalgCross(self, other Tensor, opts ...LinalgCrossOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgCrossOut returns the cross product of three-element vectors along dim, the last by
+// LinalgCrossOut returns the cross product of three-element vectors along Dim, the last by
 // default, with broadcasting, into out.
 //
 //	linalg_cross.out(Tensor self, Tensor other, *, int dim=-1, Tensor(a!) out) -> Tensor(a!)
@@ -604,40 +604,40 @@ func LinalgCrossOut(self, other, out Tensor, opts ...LinalgCrossOptions) Tensor 
 	return out
 }
 
-// LinalgDet returns the determinant of each square matrix A: (..., n, n) → (...).
+// LinalgDet returns the determinant of each square matrix a: (..., n, n) → (...).
 //
 //	linalg_det(Tensor A) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.det.html.
-func LinalgDet(a_ Tensor) Tensor {
+func LinalgDet(a Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.a_ = a_.word(opLinalgDet, "A")
+	blk.a = a.word(opLinalgDet, "A")
 	call(opLinalgDet, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgDetOut returns the determinant of each square matrix A: (..., n, n) → (...), into out.
+// LinalgDetOut returns the determinant of each square matrix a: (..., n, n) → (...), into out.
 //
 //	linalg_det.out(Tensor A, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.det.html.
-func LinalgDetOut(a_, out Tensor) Tensor {
+func LinalgDetOut(a, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.a_ = a_.word(opLinalgDetOut, "A")
+	blk.a = a.word(opLinalgDetOut, "A")
 	blk.out = out.word(opLinalgDetOut, "out")
 	call(opLinalgDetOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
@@ -649,18 +649,18 @@ type LinalgDiagonalOptions struct {
 	Dim2   *int64 // default: -1
 }
 
-// LinalgDiagonal returns a view of the diagonal of dim1 and dim2, by default the last two: (...,
+// LinalgDiagonal returns a view of the diagonal of Dim1 and Dim2, by default the last two: (...,
 // n, m) → (..., min(n, m)).
 //
 //	linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)
 //
-// The result shares storage with a_, or may.
+// The result shares storage with a, or may.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.diagonal.html.
-func LinalgDiagonal(a_ Tensor, opts ...LinalgDiagonalOptions) Tensor {
+func LinalgDiagonal(a Tensor, opts ...LinalgDiagonalOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
-		a_     unsafe.Pointer
+		a      unsafe.Pointer
 		offset int64
 		dim1   int64
 		dim2   int64
@@ -670,12 +670,12 @@ func LinalgDiagonal(a_ Tensor, opts ...LinalgDiagonalOptions) Tensor {
 	if given(len(opts), opLinalgDiagonal) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgDiagonal, "A")
+	blk.a = a.word(opLinalgDiagonal, "A")
 	blk.offset = opt.Offset
 	blk.dim1 = orDefault(opt.Dim1, -2)
 	blk.dim2 = orDefault(opt.Dim2, -1)
 	call(opLinalgDiagonal, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
@@ -713,7 +713,7 @@ func LinalgEigh(self Tensor, opts ...LinalgEighOptions) (eigenvalues Tensor, eig
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
-		uPLO_ unsafe.Pointer
+		uplo  unsafe.Pointer
 		r0    outTensor
 		r1    outTensor
 	}
@@ -725,7 +725,7 @@ func LinalgEigh(self Tensor, opts ...LinalgEighOptions) (eigenvalues Tensor, eig
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
-	blk.uPLO_ = cString(opt.UPLO, opLinalgEigh, "UPLO")
+	blk.uplo = cString(opt.UPLO, opLinalgEigh, "UPLO")
 	call(opLinalgEigh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
@@ -737,7 +737,7 @@ type LinalgEighEigvalsOptions struct {
 }
 
 // LinalgEighEigvals returns the real eigenvalues (..., n), ascending, and orthonormal eigenvectors
-// (columns) of symmetric or Hermitian matrices.
+// (columns) of symmetric or Hermitian matrices, into eigvals and eigvecs.
 //
 //	linalg_eigh.eigvals(Tensor self, str UPLO="L", *, Tensor(a!) eigvals, Tensor(b!) eigvecs) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)
 //
@@ -748,7 +748,7 @@ func LinalgEighEigvals(self, eigvals, eigvecs Tensor, opts ...LinalgEighEigvalsO
 	var blk struct {
 		scope   unsafe.Pointer
 		self    unsafe.Pointer
-		uPLO_   unsafe.Pointer
+		uplo    unsafe.Pointer
 		eigvals unsafe.Pointer
 		eigvecs unsafe.Pointer
 	}
@@ -760,7 +760,7 @@ func LinalgEighEigvals(self, eigvals, eigvecs Tensor, opts ...LinalgEighEigvalsO
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
-	blk.uPLO_ = cString(opt.UPLO, opLinalgEighEigvals, "UPLO")
+	blk.uplo = cString(opt.UPLO, opLinalgEighEigvals, "UPLO")
 	blk.eigvals = eigvals.word(opLinalgEighEigvals, "eigvals")
 	blk.eigvecs = eigvecs.word(opLinalgEighEigvals, "eigvecs")
 	call(opLinalgEighEigvals, unsafe.Pointer(&blk))
@@ -771,7 +771,7 @@ func LinalgEighEigvals(self, eigvals, eigvecs Tensor, opts ...LinalgEighEigvalsO
 }
 
 // LinalgEigOut returns eigenvalues (..., n) and eigenvectors, as columns (..., n, n), of square
-// matrices; both are complex.
+// matrices; both are complex, into eigenvalues and eigenvectors.
 //
 //	linalg_eig.out(Tensor self, *, Tensor(a!) eigenvalues, Tensor(b!) eigenvectors) -> (Tensor(a!) eigenvalues, Tensor(b!) eigenvectors)
 //
@@ -828,7 +828,7 @@ func LinalgEigvalsh(self Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
-		uPLO_ unsafe.Pointer
+		uplo  unsafe.Pointer
 		r0    outTensor
 	}
 	var opt LinalgEigvalshOptions
@@ -839,7 +839,7 @@ func LinalgEigvalsh(self Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
-	blk.uPLO_ = cString(opt.UPLO, opLinalgEigvalsh, "UPLO")
+	blk.uplo = cString(opt.UPLO, opLinalgEigvalsh, "UPLO")
 	call(opLinalgEigvalsh, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -857,7 +857,7 @@ func LinalgEigvalshOut(self, out Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		self  unsafe.Pointer
-		uPLO_ unsafe.Pointer
+		uplo  unsafe.Pointer
 		out   unsafe.Pointer
 	}
 	var opt LinalgEigvalshOptions
@@ -868,7 +868,7 @@ func LinalgEigvalshOut(self, out Tensor, opts ...LinalgEigvalshOptions) Tensor {
 	if opt.UPLO == "" {
 		opt.UPLO = "L"
 	}
-	blk.uPLO_ = cString(opt.UPLO, opLinalgEigvalshOut, "UPLO")
+	blk.uplo = cString(opt.UPLO, opLinalgEigvalshOut, "UPLO")
 	blk.out = out.word(opLinalgEigvalshOut, "out")
 	call(opLinalgEigvalshOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -944,20 +944,20 @@ func LinalgHouseholderProductOut(input, tau, out Tensor) Tensor {
 	return out
 }
 
-// LinalgInv returns the inverse of each square matrix A (..., n, n); a singular one is an error.
+// LinalgInv returns the inverse of each square matrix a (..., n, n); a singular one is an error.
 //
 //	linalg_inv(Tensor A) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.inv.html.
-func LinalgInv(a_ Tensor) Tensor {
+func LinalgInv(a Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		r0    outTensor
 	}
-	blk.a_ = a_.word(opLinalgInv, "A")
+	blk.a = a.word(opLinalgInv, "A")
 	call(opLinalgInv, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
@@ -966,16 +966,16 @@ type LinalgInvExOptions struct {
 	CheckErrors bool
 }
 
-// LinalgInvEx is linalg_inv that reports failure per matrix in info (int32, 0 is success) instead
+// LinalgInvEx is [LinalgInv] that reports failure per matrix in info (int32, 0 is success) instead
 // of raising an error.
 //
 //	linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.inv_ex.html.
-func LinalgInvEx(a_ Tensor, opts ...LinalgInvExOptions) (inverse Tensor, info Tensor) {
+func LinalgInvEx(a Tensor, opts ...LinalgInvExOptions) (inverse Tensor, info Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
-		a_          unsafe.Pointer
+		a           unsafe.Pointer
 		checkErrors int64
 		r0          outTensor
 		r1          outTensor
@@ -984,10 +984,10 @@ func LinalgInvEx(a_ Tensor, opts ...LinalgInvExOptions) (inverse Tensor, info Te
 	if given(len(opts), opLinalgInvEx) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgInvEx, "A")
+	blk.a = a.word(opLinalgInvEx, "A")
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgInvEx, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
@@ -996,18 +996,18 @@ type LinalgInvExInverseOptions struct {
 	CheckErrors bool
 }
 
-// LinalgInvExInverse is linalg_inv that reports failure per matrix in info (int32, 0 is success)
-// instead of raising an error.
+// LinalgInvExInverse is [LinalgInv] that reports failure per matrix in info (int32, 0 is success)
+// instead of raising an error, into inverse and info.
 //
 //	linalg_inv_ex.inverse(Tensor A, *, bool check_errors=False, Tensor(a!) inverse, Tensor(b!) info) -> (Tensor(a!) inverse, Tensor(b!) info)
 //
 // It returns inverse and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.inv_ex.html.
-func LinalgInvExInverse(a_, inverse, info Tensor, opts ...LinalgInvExInverseOptions) (Tensor, Tensor) {
+func LinalgInvExInverse(a, inverse, info Tensor, opts ...LinalgInvExInverseOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
-		a_          unsafe.Pointer
+		a           unsafe.Pointer
 		checkErrors int64
 		inverse     unsafe.Pointer
 		info        unsafe.Pointer
@@ -1016,18 +1016,18 @@ func LinalgInvExInverse(a_, inverse, info Tensor, opts ...LinalgInvExInverseOpti
 	if given(len(opts), opLinalgInvExInverse) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgInvExInverse, "A")
+	blk.a = a.word(opLinalgInvExInverse, "A")
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	blk.inverse = inverse.word(opLinalgInvExInverse, "inverse")
 	blk.info = info.word(opLinalgInvExInverse, "info")
 	call(opLinalgInvExInverse, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	runtime.KeepAlive(inverse.T)
 	runtime.KeepAlive(info.T)
 	return inverse, info
 }
 
-// LinalgInvOut returns the inverse of each square matrix A (..., n, n); a singular one is an
+// LinalgInvOut returns the inverse of each square matrix a (..., n, n); a singular one is an
 // error, into out.
 //
 //	linalg_inv.out(Tensor A, *, Tensor(a!) out) -> Tensor(a!)
@@ -1035,16 +1035,16 @@ func LinalgInvExInverse(a_, inverse, info Tensor, opts ...LinalgInvExInverseOpti
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.inv.html.
-func LinalgInvOut(a_, out Tensor) Tensor {
+func LinalgInvOut(a, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		out   unsafe.Pointer
 	}
-	blk.a_ = a_.word(opLinalgInvOut, "A")
+	blk.a = a.word(opLinalgInvOut, "A")
 	blk.out = out.word(opLinalgInvOut, "out")
 	call(opLinalgInvOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
@@ -1060,7 +1060,7 @@ type LinalgLDLFactorOptions struct {
 //	linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_factor.html.
-func LinalgLDLFactor(self Tensor, opts ...LinalgLDLFactorOptions) (lD_ Tensor, pivots Tensor) {
+func LinalgLDLFactor(self Tensor, opts ...LinalgLDLFactorOptions) (ld Tensor, pivots Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1085,13 +1085,13 @@ type LinalgLDLFactorExOptions struct {
 	CheckErrors bool
 }
 
-// LinalgLDLFactorEx is linalg_ldl_factor that reports failure per matrix in info (int32, 0 is
+// LinalgLDLFactorEx is [LinalgLDLFactor] that reports failure per matrix in info (int32, 0 is
 // success) instead of raising an error.
 //
 //	linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_factor_ex.html.
-func LinalgLDLFactorEx(self Tensor, opts ...LinalgLDLFactorExOptions) (lD_ Tensor, pivots Tensor, info Tensor) {
+func LinalgLDLFactorEx(self Tensor, opts ...LinalgLDLFactorExOptions) (ld Tensor, pivots Tensor, info Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
@@ -1113,21 +1113,21 @@ func LinalgLDLFactorEx(self Tensor, opts ...LinalgLDLFactorExOptions) (lD_ Tenso
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LinalgLDLFactorExOut is linalg_ldl_factor that reports failure per matrix in info (int32, 0 is
-// success) instead of raising an error.
+// LinalgLDLFactorExOut is [LinalgLDLFactor] that reports failure per matrix in info (int32, 0 is
+// success) instead of raising an error, into ld, pivots and info.
 //
 //	linalg_ldl_factor_ex.out(Tensor self, *, bool hermitian=False, bool check_errors=False, Tensor(a!) LD, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LD, Tensor(b!) pivots, Tensor(c!) info)
 //
-// It returns lD_, pivots and info.
+// It returns ld, pivots and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_factor_ex.html.
-func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFactorExOptions) (Tensor, Tensor, Tensor) {
+func LinalgLDLFactorExOut(self, ld, pivots, info Tensor, opts ...LinalgLDLFactorExOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
 		self        unsafe.Pointer
 		hermitian   int64
 		checkErrors int64
-		lD_         unsafe.Pointer
+		ld          unsafe.Pointer
 		pivots      unsafe.Pointer
 		info        unsafe.Pointer
 	}
@@ -1138,31 +1138,31 @@ func LinalgLDLFactorExOut(self, lD_, pivots, info Tensor, opts ...LinalgLDLFacto
 	blk.self = self.word(opLinalgLDLFactorExOut, "self")
 	blk.hermitian = boolInt(opt.Hermitian)
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.lD_ = lD_.word(opLinalgLDLFactorExOut, "LD")
+	blk.ld = ld.word(opLinalgLDLFactorExOut, "LD")
 	blk.pivots = pivots.word(opLinalgLDLFactorExOut, "pivots")
 	blk.info = info.word(opLinalgLDLFactorExOut, "info")
 	call(opLinalgLDLFactorExOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(lD_.T)
+	runtime.KeepAlive(ld.T)
 	runtime.KeepAlive(pivots.T)
 	runtime.KeepAlive(info.T)
-	return lD_, pivots, info
+	return ld, pivots, info
 }
 
 // LinalgLDLFactorOut factorises symmetric or Hermitian matrices, definite or not, into LDL form:
-// compact LD and int32 pivots.
+// compact LD and int32 pivots, into ld and pivots.
 //
 //	linalg_ldl_factor.out(Tensor self, *, bool hermitian=False, Tensor(a!) LD, Tensor(b!) pivots) -> (Tensor(a!) LD, Tensor(b!) pivots)
 //
-// It returns lD_ and pivots.
+// It returns ld and pivots.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_factor.html.
-func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOptions) (Tensor, Tensor) {
+func LinalgLDLFactorOut(self, ld, pivots Tensor, opts ...LinalgLDLFactorOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		hermitian int64
-		lD_       unsafe.Pointer
+		ld        unsafe.Pointer
 		pivots    unsafe.Pointer
 	}
 	var opt LinalgLDLFactorOptions
@@ -1171,13 +1171,13 @@ func LinalgLDLFactorOut(self, lD_, pivots Tensor, opts ...LinalgLDLFactorOptions
 	}
 	blk.self = self.word(opLinalgLDLFactorOut, "self")
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.lD_ = lD_.word(opLinalgLDLFactorOut, "LD")
+	blk.ld = ld.word(opLinalgLDLFactorOut, "LD")
 	blk.pivots = pivots.word(opLinalgLDLFactorOut, "pivots")
 	call(opLinalgLDLFactorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(lD_.T)
+	runtime.KeepAlive(ld.T)
 	runtime.KeepAlive(pivots.T)
-	return lD_, pivots
+	return ld, pivots
 }
 
 // LinalgLDLSolveOptions are the arguments of [LinalgLDLSolve] that have defaults.
@@ -1185,18 +1185,18 @@ type LinalgLDLSolveOptions struct {
 	Hermitian bool
 }
 
-// LinalgLDLSolve solves A·X = B for X, given the LDL factors and pivots of A from
-// linalg_ldl_factor.
+// LinalgLDLSolve solves A·X = b for X, given the LDL factors and pivots of A from
+// [LinalgLDLFactor].
 //
 //	linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_solve.html.
-func LinalgLDLSolve(lD_, pivots, b_ Tensor, opts ...LinalgLDLSolveOptions) Tensor {
+func LinalgLDLSolve(ld, pivots, b Tensor, opts ...LinalgLDLSolveOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
-		lD_       unsafe.Pointer
+		ld        unsafe.Pointer
 		pivots    unsafe.Pointer
-		b_        unsafe.Pointer
+		b         unsafe.Pointer
 		hermitian int64
 		r0        outTensor
 	}
@@ -1204,31 +1204,31 @@ func LinalgLDLSolve(lD_, pivots, b_ Tensor, opts ...LinalgLDLSolveOptions) Tenso
 	if given(len(opts), opLinalgLDLSolve) {
 		opt = opts[0]
 	}
-	blk.lD_ = lD_.word(opLinalgLDLSolve, "LD")
+	blk.ld = ld.word(opLinalgLDLSolve, "LD")
 	blk.pivots = pivots.word(opLinalgLDLSolve, "pivots")
-	blk.b_ = b_.word(opLinalgLDLSolve, "B")
+	blk.b = b.word(opLinalgLDLSolve, "B")
 	blk.hermitian = boolInt(opt.Hermitian)
 	call(opLinalgLDLSolve, unsafe.Pointer(&blk))
-	runtime.KeepAlive(lD_.T)
+	runtime.KeepAlive(ld.T)
 	runtime.KeepAlive(pivots.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(b.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgLDLSolveOut solves A·X = B for X, given the LDL factors and pivots of A from
-// linalg_ldl_factor, into out.
+// LinalgLDLSolveOut solves A·X = b for X, given the LDL factors and pivots of A from
+// [LinalgLDLFactor], into out.
 //
 //	linalg_ldl_solve.out(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.ldl_solve.html.
-func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOptions) Tensor {
+func LinalgLDLSolveOut(ld, pivots, b, out Tensor, opts ...LinalgLDLSolveOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
-		lD_       unsafe.Pointer
+		ld        unsafe.Pointer
 		pivots    unsafe.Pointer
-		b_        unsafe.Pointer
+		b         unsafe.Pointer
 		hermitian int64
 		out       unsafe.Pointer
 	}
@@ -1236,22 +1236,22 @@ func LinalgLDLSolveOut(lD_, pivots, b_, out Tensor, opts ...LinalgLDLSolveOption
 	if given(len(opts), opLinalgLDLSolveOut) {
 		opt = opts[0]
 	}
-	blk.lD_ = lD_.word(opLinalgLDLSolveOut, "LD")
+	blk.ld = ld.word(opLinalgLDLSolveOut, "LD")
 	blk.pivots = pivots.word(opLinalgLDLSolveOut, "pivots")
-	blk.b_ = b_.word(opLinalgLDLSolveOut, "B")
+	blk.b = b.word(opLinalgLDLSolveOut, "B")
 	blk.hermitian = boolInt(opt.Hermitian)
 	blk.out = out.word(opLinalgLDLSolveOut, "out")
 	call(opLinalgLDLSolveOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(lD_.T)
+	runtime.KeepAlive(ld.T)
 	runtime.KeepAlive(pivots.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(b.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
 // LinalgLstsqOptions are the arguments of [LinalgLstsq] that have defaults.
 type LinalgLstsqOptions struct {
-	Rcond  *float64 // default: none
+	RCond  *float64 // default: none
 	Driver *string  // default: none
 }
 
@@ -1279,7 +1279,7 @@ func LinalgLstsq(self, b Tensor, opts ...LinalgLstsqOptions) (solution Tensor, r
 	}
 	blk.self = self.word(opLinalgLstsq, "self")
 	blk.b = b.word(opLinalgLstsq, "b")
-	blk.rcond = unsafe.Pointer(opt.Rcond)
+	blk.rcond = unsafe.Pointer(opt.RCond)
 	blk.driver = optString(opt.Driver, opLinalgLstsq, "driver")
 	call(opLinalgLstsq, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1288,7 +1288,7 @@ func LinalgLstsq(self, b Tensor, opts ...LinalgLstsqOptions) (solution Tensor, r
 }
 
 // LinalgLstsqOut finds X that minimises the norm of self·X - b: (..., m, n), (..., m, k) → (...,
-// n, k); also residuals, rank, singular values.
+// n, k); also residuals, rank, singular values, into solution, residuals, rank and singularValues.
 //
 //	linalg_lstsq.out(Tensor self, Tensor b, float? rcond=None, *, str? driver=None, Tensor(a!) solution, Tensor(b!) residuals, Tensor(c!) rank, Tensor(d!) singular_values) -> (Tensor(a!) solution, Tensor(b!) residuals, Tensor(c!) rank, Tensor(d!) singular_values)
 //
@@ -1313,7 +1313,7 @@ func LinalgLstsqOut(self, b, solution, residuals, rank, singularValues Tensor, o
 	}
 	blk.self = self.word(opLinalgLstsqOut, "self")
 	blk.b = b.word(opLinalgLstsqOut, "b")
-	blk.rcond = unsafe.Pointer(opt.Rcond)
+	blk.rcond = unsafe.Pointer(opt.RCond)
 	blk.driver = optString(opt.Driver, opLinalgLstsqOut, "driver")
 	blk.solution = solution.word(opLinalgLstsqOut, "solution")
 	blk.residuals = residuals.word(opLinalgLstsqOut, "residuals")
@@ -1335,15 +1335,15 @@ type LinalgLUOptions struct {
 }
 
 // LinalgLU factorises matrices (..., m, n) into a permutation P, unit lower triangular L and upper
-// triangular U: A = P·L·U.
+// triangular U: a = P·L·U.
 //
 //	linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu.html.
-func LinalgLU(a_ Tensor, opts ...LinalgLUOptions) (p_ Tensor, l_ Tensor, u_ Tensor) {
+func LinalgLU(a Tensor, opts ...LinalgLUOptions) (p Tensor, l Tensor, u Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		pivot int64
 		r0    outTensor
 		r1    outTensor
@@ -1353,10 +1353,10 @@ func LinalgLU(a_ Tensor, opts ...LinalgLUOptions) (p_ Tensor, l_ Tensor, u_ Tens
 	if given(len(opts), opLinalgLU) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgLU, "A")
+	blk.a = a.word(opLinalgLU, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	call(opLinalgLU, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
@@ -1371,10 +1371,10 @@ type LinalgLUFactorOptions struct {
 //	linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_factor.html.
-func LinalgLUFactor(a_ Tensor, opts ...LinalgLUFactorOptions) (lU_ Tensor, pivots Tensor) {
+func LinalgLUFactor(a Tensor, opts ...LinalgLUFactorOptions) (lu Tensor, pivots Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		pivot int64
 		r0    outTensor
 		r1    outTensor
@@ -1383,10 +1383,10 @@ func LinalgLUFactor(a_ Tensor, opts ...LinalgLUFactorOptions) (lU_ Tensor, pivot
 	if given(len(opts), opLinalgLUFactor) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgLUFactor, "A")
+	blk.a = a.word(opLinalgLUFactor, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	call(opLinalgLUFactor, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
@@ -1396,16 +1396,16 @@ type LinalgLUFactorExOptions struct {
 	CheckErrors bool
 }
 
-// LinalgLUFactorEx is linalg_lu_factor that reports failure per matrix in info (int32, 0 is
+// LinalgLUFactorEx is [LinalgLUFactor] that reports failure per matrix in info (int32, 0 is
 // success) instead of raising an error.
 //
 //	linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_factor_ex.html.
-func LinalgLUFactorEx(a_ Tensor, opts ...LinalgLUFactorExOptions) (lU_ Tensor, pivots Tensor, info Tensor) {
+func LinalgLUFactorEx(a Tensor, opts ...LinalgLUFactorExOptions) (lu Tensor, pivots Tensor, info Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
-		a_          unsafe.Pointer
+		a           unsafe.Pointer
 		pivot       int64
 		checkErrors int64
 		r0          outTensor
@@ -1416,29 +1416,29 @@ func LinalgLUFactorEx(a_ Tensor, opts ...LinalgLUFactorExOptions) (lU_ Tensor, p
 	if given(len(opts), opLinalgLUFactorEx) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgLUFactorEx, "A")
+	blk.a = a.word(opLinalgLUFactorEx, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgLUFactorEx, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LinalgLUFactorExOut is linalg_lu_factor that reports failure per matrix in info (int32, 0 is
-// success) instead of raising an error.
+// LinalgLUFactorExOut is [LinalgLUFactor] that reports failure per matrix in info (int32, 0 is
+// success) instead of raising an error, into lu, pivots and info.
 //
 //	linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info)
 //
-// It returns lU_, pivots and info.
+// It returns lu, pivots and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_factor_ex.html.
-func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExOptions) (Tensor, Tensor, Tensor) {
+func LinalgLUFactorExOut(a, lu, pivots, info Tensor, opts ...LinalgLUFactorExOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
-		a_          unsafe.Pointer
+		a           unsafe.Pointer
 		pivot       int64
 		checkErrors int64
-		lU_         unsafe.Pointer
+		lu          unsafe.Pointer
 		pivots      unsafe.Pointer
 		info        unsafe.Pointer
 	}
@@ -1446,83 +1446,83 @@ func LinalgLUFactorExOut(a_, lU_, pivots, info Tensor, opts ...LinalgLUFactorExO
 	if given(len(opts), opLinalgLUFactorExOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgLUFactorExOut, "A")
+	blk.a = a.word(opLinalgLUFactorExOut, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
-	blk.lU_ = lU_.word(opLinalgLUFactorExOut, "LU")
+	blk.lu = lu.word(opLinalgLUFactorExOut, "LU")
 	blk.pivots = pivots.word(opLinalgLUFactorExOut, "pivots")
 	blk.info = info.word(opLinalgLUFactorExOut, "info")
 	call(opLinalgLUFactorExOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(lU_.T)
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(lu.T)
 	runtime.KeepAlive(pivots.T)
 	runtime.KeepAlive(info.T)
-	return lU_, pivots, info
+	return lu, pivots, info
 }
 
 // LinalgLUFactorOut returns the LU factorisation with partial pivoting in compact form: L and U in
-// one matrix, int32 pivots counted from 1.
+// one matrix, int32 pivots counted from 1, into lu and pivots.
 //
 //	linalg_lu_factor.out(Tensor A, *, bool pivot=True, Tensor(a!) LU, Tensor(b!) pivots) -> (Tensor(a!) LU, Tensor(b!) pivots)
 //
-// It returns lU_ and pivots.
+// It returns lu and pivots.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_factor.html.
-func LinalgLUFactorOut(a_, lU_, pivots Tensor, opts ...LinalgLUFactorOptions) (Tensor, Tensor) {
+func LinalgLUFactorOut(a, lu, pivots Tensor, opts ...LinalgLUFactorOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope  unsafe.Pointer
-		a_     unsafe.Pointer
+		a      unsafe.Pointer
 		pivot  int64
-		lU_    unsafe.Pointer
+		lu     unsafe.Pointer
 		pivots unsafe.Pointer
 	}
 	var opt LinalgLUFactorOptions
 	if given(len(opts), opLinalgLUFactorOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgLUFactorOut, "A")
+	blk.a = a.word(opLinalgLUFactorOut, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
-	blk.lU_ = lU_.word(opLinalgLUFactorOut, "LU")
+	blk.lu = lu.word(opLinalgLUFactorOut, "LU")
 	blk.pivots = pivots.word(opLinalgLUFactorOut, "pivots")
 	call(opLinalgLUFactorOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(lU_.T)
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(lu.T)
 	runtime.KeepAlive(pivots.T)
-	return lU_, pivots
+	return lu, pivots
 }
 
 // LinalgLUOut factorises matrices (..., m, n) into a permutation P, unit lower triangular L and
-// upper triangular U: A = P·L·U.
+// upper triangular U: a = P·L·U, into p, l and u.
 //
 //	linalg_lu.out(Tensor A, *, bool pivot=True, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)
 //
-// It returns p_, l_ and u_.
+// It returns p, l and u.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu.html.
-func LinalgLUOut(a_, p_, l_, u_ Tensor, opts ...LinalgLUOptions) (Tensor, Tensor, Tensor) {
+func LinalgLUOut(a, p, l, u Tensor, opts ...LinalgLUOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		pivot int64
-		p_    unsafe.Pointer
-		l_    unsafe.Pointer
-		u_    unsafe.Pointer
+		p     unsafe.Pointer
+		l     unsafe.Pointer
+		u     unsafe.Pointer
 	}
 	var opt LinalgLUOptions
 	if given(len(opts), opLinalgLUOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgLUOut, "A")
+	blk.a = a.word(opLinalgLUOut, "A")
 	blk.pivot = boolInt(orDefault(opt.Pivot, true))
-	blk.p_ = p_.word(opLinalgLUOut, "P")
-	blk.l_ = l_.word(opLinalgLUOut, "L")
-	blk.u_ = u_.word(opLinalgLUOut, "U")
+	blk.p = p.word(opLinalgLUOut, "P")
+	blk.l = l.word(opLinalgLUOut, "L")
+	blk.u = u.word(opLinalgLUOut, "U")
 	call(opLinalgLUOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(p_.T)
-	runtime.KeepAlive(l_.T)
-	runtime.KeepAlive(u_.T)
-	return p_, l_, u_
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(p.T)
+	runtime.KeepAlive(l.T)
+	runtime.KeepAlive(u.T)
+	return p, l, u
 }
 
 // LinalgLUSolveOptions are the arguments of [LinalgLUSolve] that have defaults.
@@ -1531,18 +1531,18 @@ type LinalgLUSolveOptions struct {
 	Adjoint bool
 }
 
-// LinalgLUSolve solves A·X = B for X, or X·A = B if left is false, given the compact LU factors
+// LinalgLUSolve solves A·X = b for X, or X·A = b if Left is false, given the compact LU factors
 // and pivots of A.
 //
 //	linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_solve.html.
-func LinalgLUSolve(lU_, pivots, b_ Tensor, opts ...LinalgLUSolveOptions) Tensor {
+func LinalgLUSolve(lu, pivots, b Tensor, opts ...LinalgLUSolveOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
-		lU_     unsafe.Pointer
+		lu      unsafe.Pointer
 		pivots  unsafe.Pointer
-		b_      unsafe.Pointer
+		b       unsafe.Pointer
 		left    int64
 		adjoint int64
 		r0      outTensor
@@ -1551,19 +1551,19 @@ func LinalgLUSolve(lU_, pivots, b_ Tensor, opts ...LinalgLUSolveOptions) Tensor 
 	if given(len(opts), opLinalgLUSolve) {
 		opt = opts[0]
 	}
-	blk.lU_ = lU_.word(opLinalgLUSolve, "LU")
+	blk.lu = lu.word(opLinalgLUSolve, "LU")
 	blk.pivots = pivots.word(opLinalgLUSolve, "pivots")
-	blk.b_ = b_.word(opLinalgLUSolve, "B")
+	blk.b = b.word(opLinalgLUSolve, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.adjoint = boolInt(opt.Adjoint)
 	call(opLinalgLUSolve, unsafe.Pointer(&blk))
-	runtime.KeepAlive(lU_.T)
+	runtime.KeepAlive(lu.T)
 	runtime.KeepAlive(pivots.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(b.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgLUSolveOut solves A·X = B for X, or X·A = B if left is false, given the compact LU factors
+// LinalgLUSolveOut solves A·X = b for X, or X·A = b if Left is false, given the compact LU factors
 // and pivots of A, into out.
 //
 //	linalg_lu_solve.out(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False, Tensor(a!) out) -> Tensor(a!)
@@ -1571,12 +1571,12 @@ func LinalgLUSolve(lU_, pivots, b_ Tensor, opts ...LinalgLUSolveOptions) Tensor 
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.lu_solve.html.
-func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOptions) Tensor {
+func LinalgLUSolveOut(lu, pivots, b, out Tensor, opts ...LinalgLUSolveOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
-		lU_     unsafe.Pointer
+		lu      unsafe.Pointer
 		pivots  unsafe.Pointer
-		b_      unsafe.Pointer
+		b       unsafe.Pointer
 		left    int64
 		adjoint int64
 		out     unsafe.Pointer
@@ -1585,22 +1585,22 @@ func LinalgLUSolveOut(lU_, pivots, b_, out Tensor, opts ...LinalgLUSolveOptions)
 	if given(len(opts), opLinalgLUSolveOut) {
 		opt = opts[0]
 	}
-	blk.lU_ = lU_.word(opLinalgLUSolveOut, "LU")
+	blk.lu = lu.word(opLinalgLUSolveOut, "LU")
 	blk.pivots = pivots.word(opLinalgLUSolveOut, "pivots")
-	blk.b_ = b_.word(opLinalgLUSolveOut, "B")
+	blk.b = b.word(opLinalgLUSolveOut, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.adjoint = boolInt(opt.Adjoint)
 	blk.out = out.word(opLinalgLUSolveOut, "out")
 	call(opLinalgLUSolveOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(lU_.T)
+	runtime.KeepAlive(lu.T)
 	runtime.KeepAlive(pivots.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(b.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
-// LinalgMatMul is matmul in the linalg family: the matrix product of the last two dimensions, the
-// others broadcast.
+// LinalgMatMul is [MatMul] in the linalg family: the matrix product of the last two dimensions,
+// the others broadcast.
 //
 //	linalg_matmul(Tensor self, Tensor other) -> Tensor
 //
@@ -1620,8 +1620,8 @@ func LinalgMatMul(self, other Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatMulOut is matmul in the linalg family: the matrix product of the last two dimensions,
-// the others broadcast, into out.
+// LinalgMatMulOut is [MatMulOut] in the linalg family: the matrix product of the last two
+// dimensions, the others broadcast, into out.
 //
 //	linalg_matmul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1692,8 +1692,9 @@ type LinalgMatrixNormOptions struct {
 	DType   DType // default: none
 }
 
-// LinalgMatrixNorm returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord 1, -1,
-// 2, -2, inf, -inf the induced ones.
+// LinalgMatrixNorm returns a norm of each matrix in Dim: the induced one for ord 1, -1, inf, -inf,
+// the largest or smallest singular value for 2, -2. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -1726,8 +1727,9 @@ func LinalgMatrixNorm(self Tensor, ord Scalar, opts ...LinalgMatrixNormOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixNormOut returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord 1,
-// -1, 2, -2, inf, -inf the induced ones, into out.
+// LinalgMatrixNormOut returns a norm of each matrix in Dim: the induced one for ord 1, -1, inf,
+// -inf, the largest or smallest singular value for 2, -2, into out. KeepDim keeps the dimensions
+// that are reduced, with size 1.
 //
 //	linalg_matrix_norm.out(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1772,8 +1774,8 @@ type LinalgMatrixNormStrOrdOptions struct {
 	DType   DType // default: none
 }
 
-// LinalgMatrixNormStrOrd returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord
-// 1, -1, 2, -2, inf, -inf the induced ones.
+// LinalgMatrixNormStrOrd returns a norm of each matrix in Dim: Ord is 'fro' or 'nuc'. KeepDim
+// keeps the dimensions that are reduced, with size 1.
 //
 //	linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -1809,8 +1811,8 @@ func LinalgMatrixNormStrOrd(self Tensor, opts ...LinalgMatrixNormStrOrdOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixNormStrOrdOut returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for
-// ord 1, -1, 2, -2, inf, -inf the induced ones, into out.
+// LinalgMatrixNormStrOrdOut returns a norm of each matrix in Dim: Ord is 'fro' or 'nuc', into out.
+// KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	linalg_matrix_norm.str_ord_out(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1899,8 +1901,8 @@ type LinalgMatrixRankOptions struct {
 	Hermitian bool
 }
 
-// LinalgMatrixRank counts the singular values of each matrix that exceed max(atol, rtol × the
-// largest); the result is int64.
+// LinalgMatrixRank counts the singular values of each matrix that exceed the tolerance tol; the
+// result is int64.
 //
 //	linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> Tensor
 //
@@ -1925,20 +1927,20 @@ func LinalgMatrixRank(self Tensor, tol float64, opts ...LinalgMatrixRankOptions)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixRankAtolRtolFloatOptions are the arguments of [LinalgMatrixRankAtolRtolFloat] that have defaults.
-type LinalgMatrixRankAtolRtolFloatOptions struct {
-	Atol      *float64 // default: none
-	Rtol      *float64 // default: none
+// LinalgMatrixRankATolRTolFloatOptions are the arguments of [LinalgMatrixRankATolRTolFloat] that have defaults.
+type LinalgMatrixRankATolRTolFloatOptions struct {
+	ATol      *float64 // default: none
+	RTol      *float64 // default: none
 	Hermitian bool
 }
 
-// LinalgMatrixRankAtolRtolFloat counts the singular values of each matrix that exceed max(atol,
-// rtol × the largest); the result is int64.
+// LinalgMatrixRankATolRTolFloat counts the singular values of each matrix that exceed max(ATol,
+// RTol × the largest); the result is int64.
 //
 //	linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankAtolRtolFloat(self Tensor, opts ...LinalgMatrixRankAtolRtolFloatOptions) Tensor {
+func LinalgMatrixRankATolRTolFloat(self Tensor, opts ...LinalgMatrixRankATolRTolFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1947,28 +1949,28 @@ func LinalgMatrixRankAtolRtolFloat(self Tensor, opts ...LinalgMatrixRankAtolRtol
 		hermitian int64
 		r0        outTensor
 	}
-	var opt LinalgMatrixRankAtolRtolFloatOptions
-	if given(len(opts), opLinalgMatrixRankAtolRtolFloat) {
+	var opt LinalgMatrixRankATolRTolFloatOptions
+	if given(len(opts), opLinalgMatrixRankATolRTolFloat) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgMatrixRankAtolRtolFloat, "self")
-	blk.atol = unsafe.Pointer(opt.Atol)
-	blk.rtol = unsafe.Pointer(opt.Rtol)
+	blk.self = self.word(opLinalgMatrixRankATolRTolFloat, "self")
+	blk.atol = unsafe.Pointer(opt.ATol)
+	blk.rtol = unsafe.Pointer(opt.RTol)
 	blk.hermitian = boolInt(opt.Hermitian)
-	call(opLinalgMatrixRankAtolRtolFloat, unsafe.Pointer(&blk))
+	call(opLinalgMatrixRankATolRTolFloat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixRankAtolRtolFloatOut counts the singular values of each matrix that exceed max(atol,
-// rtol × the largest); the result is int64, into out.
+// LinalgMatrixRankATolRTolFloatOut counts the singular values of each matrix that exceed max(ATol,
+// RTol × the largest); the result is int64, into out.
 //
 //	linalg_matrix_rank.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRankAtolRtolFloatOptions) Tensor {
+func LinalgMatrixRankATolRTolFloatOut(self, out Tensor, opts ...LinalgMatrixRankATolRTolFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -1977,35 +1979,35 @@ func LinalgMatrixRankAtolRtolFloatOut(self, out Tensor, opts ...LinalgMatrixRank
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgMatrixRankAtolRtolFloatOptions
-	if given(len(opts), opLinalgMatrixRankAtolRtolFloatOut) {
+	var opt LinalgMatrixRankATolRTolFloatOptions
+	if given(len(opts), opLinalgMatrixRankATolRTolFloatOut) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgMatrixRankAtolRtolFloatOut, "self")
-	blk.atol = unsafe.Pointer(opt.Atol)
-	blk.rtol = unsafe.Pointer(opt.Rtol)
+	blk.self = self.word(opLinalgMatrixRankATolRTolFloatOut, "self")
+	blk.atol = unsafe.Pointer(opt.ATol)
+	blk.rtol = unsafe.Pointer(opt.RTol)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.word(opLinalgMatrixRankAtolRtolFloatOut, "out")
-	call(opLinalgMatrixRankAtolRtolFloatOut, unsafe.Pointer(&blk))
+	blk.out = out.word(opLinalgMatrixRankATolRTolFloatOut, "out")
+	call(opLinalgMatrixRankATolRTolFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
-// LinalgMatrixRankAtolRtolTensorOptions are the arguments of [LinalgMatrixRankAtolRtolTensor] that have defaults.
-type LinalgMatrixRankAtolRtolTensorOptions struct {
-	Atol      Tensor // default: none
-	Rtol      Tensor // default: none
+// LinalgMatrixRankATolRTolTensorOptions are the arguments of [LinalgMatrixRankATolRTolTensor] that have defaults.
+type LinalgMatrixRankATolRTolTensorOptions struct {
+	ATol      Tensor // default: none
+	RTol      Tensor // default: none
 	Hermitian bool
 }
 
-// LinalgMatrixRankAtolRtolTensor counts the singular values of each matrix that exceed max(atol,
-// rtol × the largest); the result is int64.
+// LinalgMatrixRankATolRTolTensor counts the singular values of each matrix that exceed max(ATol,
+// RTol × the largest); tolerances are tensors that broadcast; the result is int64.
 //
 //	linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankAtolRtolTensor(input Tensor, opts ...LinalgMatrixRankAtolRtolTensorOptions) Tensor {
+func LinalgMatrixRankATolRTolTensor(input Tensor, opts ...LinalgMatrixRankATolRTolTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		input     unsafe.Pointer
@@ -2014,30 +2016,31 @@ func LinalgMatrixRankAtolRtolTensor(input Tensor, opts ...LinalgMatrixRankAtolRt
 		hermitian int64
 		r0        outTensor
 	}
-	var opt LinalgMatrixRankAtolRtolTensorOptions
-	if given(len(opts), opLinalgMatrixRankAtolRtolTensor) {
+	var opt LinalgMatrixRankATolRTolTensorOptions
+	if given(len(opts), opLinalgMatrixRankATolRTolTensor) {
 		opt = opts[0]
 	}
-	blk.input = input.word(opLinalgMatrixRankAtolRtolTensor, "input")
-	blk.atol = unsafe.Pointer(opt.Atol.T)
-	blk.rtol = unsafe.Pointer(opt.Rtol.T)
+	blk.input = input.word(opLinalgMatrixRankATolRTolTensor, "input")
+	blk.atol = unsafe.Pointer(opt.ATol.T)
+	blk.rtol = unsafe.Pointer(opt.RTol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
-	call(opLinalgMatrixRankAtolRtolTensor, unsafe.Pointer(&blk))
+	call(opLinalgMatrixRankATolRTolTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
-	runtime.KeepAlive(opt.Atol.T)
-	runtime.KeepAlive(opt.Rtol.T)
+	runtime.KeepAlive(opt.ATol.T)
+	runtime.KeepAlive(opt.RTol.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgMatrixRankAtolRtolTensorOut counts the singular values of each matrix that exceed
-// max(atol, rtol × the largest); the result is int64, into out.
+// LinalgMatrixRankATolRTolTensorOut counts the singular values of each matrix that exceed
+// max(ATol, RTol × the largest); tolerances are tensors that broadcast; the result is int64, into
+// out.
 //
 //	linalg_matrix_rank.atol_rtol_tensor_out(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html.
-func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRankAtolRtolTensorOptions) Tensor {
+func LinalgMatrixRankATolRTolTensorOut(input, out Tensor, opts ...LinalgMatrixRankATolRTolTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		input     unsafe.Pointer
@@ -2046,25 +2049,25 @@ func LinalgMatrixRankAtolRtolTensorOut(input, out Tensor, opts ...LinalgMatrixRa
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgMatrixRankAtolRtolTensorOptions
-	if given(len(opts), opLinalgMatrixRankAtolRtolTensorOut) {
+	var opt LinalgMatrixRankATolRTolTensorOptions
+	if given(len(opts), opLinalgMatrixRankATolRTolTensorOut) {
 		opt = opts[0]
 	}
-	blk.input = input.word(opLinalgMatrixRankAtolRtolTensorOut, "input")
-	blk.atol = unsafe.Pointer(opt.Atol.T)
-	blk.rtol = unsafe.Pointer(opt.Rtol.T)
+	blk.input = input.word(opLinalgMatrixRankATolRTolTensorOut, "input")
+	blk.atol = unsafe.Pointer(opt.ATol.T)
+	blk.rtol = unsafe.Pointer(opt.RTol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.word(opLinalgMatrixRankAtolRtolTensorOut, "out")
-	call(opLinalgMatrixRankAtolRtolTensorOut, unsafe.Pointer(&blk))
+	blk.out = out.word(opLinalgMatrixRankATolRTolTensorOut, "out")
+	call(opLinalgMatrixRankATolRTolTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
-	runtime.KeepAlive(opt.Atol.T)
-	runtime.KeepAlive(opt.Rtol.T)
+	runtime.KeepAlive(opt.ATol.T)
+	runtime.KeepAlive(opt.RTol.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
-// LinalgMatrixRankOut counts the singular values of each matrix that exceed max(atol, rtol × the
-// largest); the result is int64, into out.
+// LinalgMatrixRankOut counts the singular values of each matrix that exceed the tolerance tol; the
+// result is int64, into out.
 //
 //	linalg_matrix_rank.out(Tensor self, float tol, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2098,8 +2101,8 @@ type LinalgMatrixRankOutTolTensorOptions struct {
 	Hermitian bool
 }
 
-// LinalgMatrixRankOutTolTensor counts the singular values of each matrix that exceed max(atol,
-// rtol × the largest); the result is int64, into out.
+// LinalgMatrixRankOutTolTensor counts the singular values of each matrix that exceed the tolerance
+// tol, a tensor that broadcasts; the result is int64, into out.
 //
 //	linalg_matrix_rank.out_tol_tensor(Tensor input, Tensor tol, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2134,8 +2137,8 @@ type LinalgMatrixRankTolTensorOptions struct {
 	Hermitian bool
 }
 
-// LinalgMatrixRankTolTensor counts the singular values of each matrix that exceed max(atol, rtol ×
-// the largest); the result is int64.
+// LinalgMatrixRankTolTensor counts the singular values of each matrix that exceed the tolerance
+// tol, a tensor that broadcasts; the result is int64.
 //
 //	linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool hermitian=False) -> Tensor
 //
@@ -2251,8 +2254,8 @@ type LinalgNormOptions struct {
 	DType   DType // default: none
 }
 
-// LinalgNorm returns a vector norm of all elements or along one dim, or a matrix norm if ord is
-// given for two dimensions.
+// LinalgNorm returns a vector norm of all elements or along one Dim, or a matrix norm if Ord is
+// given for two dimensions. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -2289,8 +2292,9 @@ type LinalgNormOrdStrOptions struct {
 	DType   DType // default: none
 }
 
-// LinalgNormOrdStr returns a vector norm of all elements or along one dim, or a matrix norm if ord
-// is given for two dimensions.
+// LinalgNormOrdStr returns a vector norm of all elements or along one Dim, or a matrix norm if ord
+// is given for two dimensions; ord is 'fro' or 'nuc'. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -2320,8 +2324,9 @@ func LinalgNormOrdStr(self Tensor, ord string, opts ...LinalgNormOrdStrOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgNormOrdStrOut returns a vector norm of all elements or along one dim, or a matrix norm if
-// ord is given for two dimensions, into out.
+// LinalgNormOrdStrOut returns a vector norm of all elements or along one Dim, or a matrix norm if
+// ord is given for two dimensions; ord is 'fro' or 'nuc', into out. KeepDim keeps the dimensions
+// that are reduced, with size 1.
 //
 //	linalg_norm.ord_str_out(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2355,8 +2360,8 @@ func LinalgNormOrdStrOut(self Tensor, ord string, out Tensor, opts ...LinalgNorm
 	return out
 }
 
-// LinalgNormOut returns a vector norm of all elements or along one dim, or a matrix norm if ord is
-// given for two dimensions, into out.
+// LinalgNormOut returns a vector norm of all elements or along one Dim, or a matrix norm if Ord is
+// given for two dimensions, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	linalg_norm.out(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2396,7 +2401,7 @@ type LinalgPinvOptions struct {
 }
 
 // LinalgPinv returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); singular values
-// below the tolerance count as zero.
+// up to rcond × the largest count as zero.
 //
 //	linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor
 //
@@ -2421,20 +2426,20 @@ func LinalgPinv(self Tensor, rcond float64, opts ...LinalgPinvOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgPinvAtolRtolFloatOptions are the arguments of [LinalgPinvAtolRtolFloat] that have defaults.
-type LinalgPinvAtolRtolFloatOptions struct {
-	Atol      *float64 // default: none
-	Rtol      *float64 // default: none
+// LinalgPinvATolRTolFloatOptions are the arguments of [LinalgPinvATolRTolFloat] that have defaults.
+type LinalgPinvATolRTolFloatOptions struct {
+	ATol      *float64 // default: none
+	RTol      *float64 // default: none
 	Hermitian bool
 }
 
-// LinalgPinvAtolRtolFloat returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
-// singular values below the tolerance count as zero.
+// LinalgPinvATolRTolFloat returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+// singular values up to max(ATol, RTol × the largest) count as zero.
 //
 //	linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvAtolRtolFloat(self Tensor, opts ...LinalgPinvAtolRtolFloatOptions) Tensor {
+func LinalgPinvATolRTolFloat(self Tensor, opts ...LinalgPinvATolRTolFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2443,28 +2448,28 @@ func LinalgPinvAtolRtolFloat(self Tensor, opts ...LinalgPinvAtolRtolFloatOptions
 		hermitian int64
 		r0        outTensor
 	}
-	var opt LinalgPinvAtolRtolFloatOptions
-	if given(len(opts), opLinalgPinvAtolRtolFloat) {
+	var opt LinalgPinvATolRTolFloatOptions
+	if given(len(opts), opLinalgPinvATolRTolFloat) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgPinvAtolRtolFloat, "self")
-	blk.atol = unsafe.Pointer(opt.Atol)
-	blk.rtol = unsafe.Pointer(opt.Rtol)
+	blk.self = self.word(opLinalgPinvATolRTolFloat, "self")
+	blk.atol = unsafe.Pointer(opt.ATol)
+	blk.rtol = unsafe.Pointer(opt.RTol)
 	blk.hermitian = boolInt(opt.Hermitian)
-	call(opLinalgPinvAtolRtolFloat, unsafe.Pointer(&blk))
+	call(opLinalgPinvATolRTolFloat, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgPinvAtolRtolFloatOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
-// singular values below the tolerance count as zero, into out.
+// LinalgPinvATolRTolFloatOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+// singular values up to max(ATol, RTol × the largest) count as zero, into out.
 //
 //	linalg_pinv.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloatOptions) Tensor {
+func LinalgPinvATolRTolFloatOut(self, out Tensor, opts ...LinalgPinvATolRTolFloatOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2473,35 +2478,36 @@ func LinalgPinvAtolRtolFloatOut(self, out Tensor, opts ...LinalgPinvAtolRtolFloa
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgPinvAtolRtolFloatOptions
-	if given(len(opts), opLinalgPinvAtolRtolFloatOut) {
+	var opt LinalgPinvATolRTolFloatOptions
+	if given(len(opts), opLinalgPinvATolRTolFloatOut) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgPinvAtolRtolFloatOut, "self")
-	blk.atol = unsafe.Pointer(opt.Atol)
-	blk.rtol = unsafe.Pointer(opt.Rtol)
+	blk.self = self.word(opLinalgPinvATolRTolFloatOut, "self")
+	blk.atol = unsafe.Pointer(opt.ATol)
+	blk.rtol = unsafe.Pointer(opt.RTol)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.word(opLinalgPinvAtolRtolFloatOut, "out")
-	call(opLinalgPinvAtolRtolFloatOut, unsafe.Pointer(&blk))
+	blk.out = out.word(opLinalgPinvATolRTolFloatOut, "out")
+	call(opLinalgPinvATolRTolFloatOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
-// LinalgPinvAtolRtolTensorOptions are the arguments of [LinalgPinvAtolRtolTensor] that have defaults.
-type LinalgPinvAtolRtolTensorOptions struct {
-	Atol      Tensor // default: none
-	Rtol      Tensor // default: none
+// LinalgPinvATolRTolTensorOptions are the arguments of [LinalgPinvATolRTolTensor] that have defaults.
+type LinalgPinvATolRTolTensorOptions struct {
+	ATol      Tensor // default: none
+	RTol      Tensor // default: none
 	Hermitian bool
 }
 
-// LinalgPinvAtolRtolTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
-// singular values below the tolerance count as zero.
+// LinalgPinvATolRTolTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+// singular values up to max(ATol, RTol × the largest) count as zero; tolerances are tensors that
+// broadcast.
 //
 //	linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvAtolRtolTensor(self Tensor, opts ...LinalgPinvAtolRtolTensorOptions) Tensor {
+func LinalgPinvATolRTolTensor(self Tensor, opts ...LinalgPinvATolRTolTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2510,30 +2516,31 @@ func LinalgPinvAtolRtolTensor(self Tensor, opts ...LinalgPinvAtolRtolTensorOptio
 		hermitian int64
 		r0        outTensor
 	}
-	var opt LinalgPinvAtolRtolTensorOptions
-	if given(len(opts), opLinalgPinvAtolRtolTensor) {
+	var opt LinalgPinvATolRTolTensorOptions
+	if given(len(opts), opLinalgPinvATolRTolTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgPinvAtolRtolTensor, "self")
-	blk.atol = unsafe.Pointer(opt.Atol.T)
-	blk.rtol = unsafe.Pointer(opt.Rtol.T)
+	blk.self = self.word(opLinalgPinvATolRTolTensor, "self")
+	blk.atol = unsafe.Pointer(opt.ATol.T)
+	blk.rtol = unsafe.Pointer(opt.RTol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
-	call(opLinalgPinvAtolRtolTensor, unsafe.Pointer(&blk))
+	call(opLinalgPinvATolRTolTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(opt.Atol.T)
-	runtime.KeepAlive(opt.Rtol.T)
+	runtime.KeepAlive(opt.ATol.T)
+	runtime.KeepAlive(opt.RTol.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgPinvAtolRtolTensorOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
-// singular values below the tolerance count as zero, into out.
+// LinalgPinvATolRTolTensorOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+// singular values up to max(ATol, RTol × the largest) count as zero; tolerances are tensors that
+// broadcast, into out.
 //
 //	linalg_pinv.atol_rtol_tensor_out(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTensorOptions) Tensor {
+func LinalgPinvATolRTolTensorOut(self, out Tensor, opts ...LinalgPinvATolRTolTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2542,25 +2549,25 @@ func LinalgPinvAtolRtolTensorOut(self, out Tensor, opts ...LinalgPinvAtolRtolTen
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgPinvAtolRtolTensorOptions
-	if given(len(opts), opLinalgPinvAtolRtolTensorOut) {
+	var opt LinalgPinvATolRTolTensorOptions
+	if given(len(opts), opLinalgPinvATolRTolTensorOut) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgPinvAtolRtolTensorOut, "self")
-	blk.atol = unsafe.Pointer(opt.Atol.T)
-	blk.rtol = unsafe.Pointer(opt.Rtol.T)
+	blk.self = self.word(opLinalgPinvATolRTolTensorOut, "self")
+	blk.atol = unsafe.Pointer(opt.ATol.T)
+	blk.rtol = unsafe.Pointer(opt.RTol.T)
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.word(opLinalgPinvAtolRtolTensorOut, "out")
-	call(opLinalgPinvAtolRtolTensorOut, unsafe.Pointer(&blk))
+	blk.out = out.word(opLinalgPinvATolRTolTensorOut, "out")
+	call(opLinalgPinvATolRTolTensorOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(opt.Atol.T)
-	runtime.KeepAlive(opt.Rtol.T)
+	runtime.KeepAlive(opt.ATol.T)
+	runtime.KeepAlive(opt.RTol.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
 // LinalgPinvOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); singular
-// values below the tolerance count as zero, into out.
+// values up to rcond × the largest count as zero, into out.
 //
 //	linalg_pinv.out(Tensor self, float rcond, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2589,20 +2596,21 @@ func LinalgPinvOut(self Tensor, rcond float64, out Tensor, opts ...LinalgPinvOpt
 	return out
 }
 
-// LinalgPinvOutRcondTensorOptions are the arguments of [LinalgPinvOutRcondTensor] that have defaults.
-type LinalgPinvOutRcondTensorOptions struct {
+// LinalgPinvOutRCondTensorOptions are the arguments of [LinalgPinvOutRCondTensor] that have defaults.
+type LinalgPinvOutRCondTensorOptions struct {
 	Hermitian bool
 }
 
-// LinalgPinvOutRcondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
-// singular values below the tolerance count as zero, into out.
+// LinalgPinvOutRCondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+// singular values up to rcond × the largest count as zero; rcond is a tensor that broadcasts, into
+// out.
 //
 //	linalg_pinv.out_rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvOutRcondTensor(self, rcond, out Tensor, opts ...LinalgPinvOutRcondTensorOptions) Tensor {
+func LinalgPinvOutRCondTensor(self, rcond, out Tensor, opts ...LinalgPinvOutRCondTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2610,33 +2618,33 @@ func LinalgPinvOutRcondTensor(self, rcond, out Tensor, opts ...LinalgPinvOutRcon
 		hermitian int64
 		out       unsafe.Pointer
 	}
-	var opt LinalgPinvOutRcondTensorOptions
-	if given(len(opts), opLinalgPinvOutRcondTensor) {
+	var opt LinalgPinvOutRCondTensorOptions
+	if given(len(opts), opLinalgPinvOutRCondTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgPinvOutRcondTensor, "self")
-	blk.rcond = rcond.word(opLinalgPinvOutRcondTensor, "rcond")
+	blk.self = self.word(opLinalgPinvOutRCondTensor, "self")
+	blk.rcond = rcond.word(opLinalgPinvOutRCondTensor, "rcond")
 	blk.hermitian = boolInt(opt.Hermitian)
-	blk.out = out.word(opLinalgPinvOutRcondTensor, "out")
-	call(opLinalgPinvOutRcondTensor, unsafe.Pointer(&blk))
+	blk.out = out.word(opLinalgPinvOutRCondTensor, "out")
+	call(opLinalgPinvOutRCondTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(rcond.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
-// LinalgPinvRcondTensorOptions are the arguments of [LinalgPinvRcondTensor] that have defaults.
-type LinalgPinvRcondTensorOptions struct {
+// LinalgPinvRCondTensorOptions are the arguments of [LinalgPinvRCondTensor] that have defaults.
+type LinalgPinvRCondTensorOptions struct {
 	Hermitian bool
 }
 
-// LinalgPinvRcondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
-// singular values below the tolerance count as zero.
+// LinalgPinvRCondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+// singular values up to rcond × the largest count as zero; rcond is a tensor that broadcasts.
 //
 //	linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.pinv.html.
-func LinalgPinvRcondTensor(self, rcond Tensor, opts ...LinalgPinvRcondTensorOptions) Tensor {
+func LinalgPinvRCondTensor(self, rcond Tensor, opts ...LinalgPinvRCondTensorOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
@@ -2644,14 +2652,14 @@ func LinalgPinvRcondTensor(self, rcond Tensor, opts ...LinalgPinvRcondTensorOpti
 		hermitian int64
 		r0        outTensor
 	}
-	var opt LinalgPinvRcondTensorOptions
-	if given(len(opts), opLinalgPinvRcondTensor) {
+	var opt LinalgPinvRCondTensorOptions
+	if given(len(opts), opLinalgPinvRCondTensor) {
 		opt = opts[0]
 	}
-	blk.self = self.word(opLinalgPinvRcondTensor, "self")
-	blk.rcond = rcond.word(opLinalgPinvRcondTensor, "rcond")
+	blk.self = self.word(opLinalgPinvRCondTensor, "self")
+	blk.rcond = rcond.word(opLinalgPinvRCondTensor, "rcond")
 	blk.hermitian = boolInt(opt.Hermitian)
-	call(opLinalgPinvRcondTensor, unsafe.Pointer(&blk))
+	call(opLinalgPinvRCondTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(rcond.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -2663,42 +2671,42 @@ func LinalgPinvRcondTensor(self, rcond Tensor, opts ...LinalgPinvRcondTensorOpti
 //	linalg_polar(Tensor A) -> (Tensor U, Tensor H)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.polar.html.
-func LinalgPolar(a_ Tensor) (u_ Tensor, h_ Tensor) {
+func LinalgPolar(a Tensor) (u Tensor, h Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.a_ = a_.word(opLinalgPolar, "A")
+	blk.a = a.word(opLinalgPolar, "A")
 	call(opLinalgPolar, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
 // LinalgPolarOut factorises matrices (..., m, n), m at least n, into U·H: U with orthonormal
-// columns, H positive semidefinite.
+// columns, H positive semidefinite, into u and h.
 //
 //	linalg_polar.out(Tensor A, *, Tensor(a!) U, Tensor(b!) H) -> (Tensor(a!) U, Tensor(b!) H)
 //
-// It returns u_ and h_.
+// It returns u and h.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.polar.html.
-func LinalgPolarOut(a_, u_, h_ Tensor) (Tensor, Tensor) {
+func LinalgPolarOut(a, u, h Tensor) (Tensor, Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
-		u_    unsafe.Pointer
-		h_    unsafe.Pointer
+		a     unsafe.Pointer
+		u     unsafe.Pointer
+		h     unsafe.Pointer
 	}
-	blk.a_ = a_.word(opLinalgPolarOut, "A")
-	blk.u_ = u_.word(opLinalgPolarOut, "U")
-	blk.h_ = h_.word(opLinalgPolarOut, "H")
+	blk.a = a.word(opLinalgPolarOut, "A")
+	blk.u = u.word(opLinalgPolarOut, "U")
+	blk.h = h.word(opLinalgPolarOut, "H")
 	call(opLinalgPolarOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(u_.T)
-	runtime.KeepAlive(h_.T)
-	return u_, h_
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(u.T)
+	runtime.KeepAlive(h.T)
+	return u, h
 }
 
 // LinalgPowSumOptions are the arguments of [LinalgPowSum] that have defaults.
@@ -2709,8 +2717,8 @@ type LinalgPowSumOptions struct {
 	DType   DType // default: none
 }
 
-// LinalgPowSum returns the sum of |x| to the power ord along dim, which is linalg_vector_norm
-// before its last root.
+// LinalgPowSum returns the sum of |x| to the power Ord along Dim, which is [LinalgVectorNorm]
+// before its last root. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	linalg__powsum(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 func LinalgPowSum(self Tensor, opts ...LinalgPowSumOptions) Tensor {
@@ -2752,10 +2760,10 @@ type LinalgQROptions struct {
 //	linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.qr.html.
-func LinalgQR(a_ Tensor, opts ...LinalgQROptions) (q_ Tensor, r_ Tensor) {
+func LinalgQR(a Tensor, opts ...LinalgQROptions) (q Tensor, r Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		mode  unsafe.Pointer
 		r0    outTensor
 		r1    outTensor
@@ -2764,48 +2772,48 @@ func LinalgQR(a_ Tensor, opts ...LinalgQROptions) (q_ Tensor, r_ Tensor) {
 	if given(len(opts), opLinalgQR) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgQR, "A")
+	blk.a = a.word(opLinalgQR, "A")
 	if opt.Mode == "" {
 		opt.Mode = "reduced"
 	}
 	blk.mode = cString(opt.Mode, opLinalgQR, "mode")
 	call(opLinalgQR, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
 // LinalgQROut factorises matrices into orthogonal Q and upper triangular R, for mode 'reduced',
-// 'complete' or 'r' (R only).
+// 'complete' or 'r' (R only), into q and r.
 //
 //	linalg_qr.out(Tensor A, str mode='reduced', *, Tensor(a!) Q, Tensor(b!) R) -> (Tensor(a!) Q, Tensor(b!) R)
 //
-// It returns q_ and r_.
+// It returns q and r.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.qr.html.
-func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROptions) (Tensor, Tensor) {
+func LinalgQROut(a, q, r Tensor, opts ...LinalgQROptions) (Tensor, Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		mode  unsafe.Pointer
-		q_    unsafe.Pointer
-		r_    unsafe.Pointer
+		q     unsafe.Pointer
+		r     unsafe.Pointer
 	}
 	var opt LinalgQROptions
 	if given(len(opts), opLinalgQROut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgQROut, "A")
+	blk.a = a.word(opLinalgQROut, "A")
 	if opt.Mode == "" {
 		opt.Mode = "reduced"
 	}
 	blk.mode = cString(opt.Mode, opLinalgQROut, "mode")
-	blk.q_ = q_.word(opLinalgQROut, "Q")
-	blk.r_ = r_.word(opLinalgQROut, "R")
+	blk.q = q.word(opLinalgQROut, "Q")
+	blk.r = r.word(opLinalgQROut, "R")
 	call(opLinalgQROut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(q_.T)
-	runtime.KeepAlive(r_.T)
-	return q_, r_
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(q.T)
+	runtime.KeepAlive(r.T)
+	return q, r
 }
 
 // LinalgSlogdet returns the sign and the logarithm of the absolute value of each determinant:
@@ -2814,39 +2822,39 @@ func LinalgQROut(a_, q_, r_ Tensor, opts ...LinalgQROptions) (Tensor, Tensor) {
 //	linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.slogdet.html.
-func LinalgSlogdet(a_ Tensor) (sign Tensor, logabsdet Tensor) {
+func LinalgSlogdet(a Tensor) (sign Tensor, logabsdet Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
+		a     unsafe.Pointer
 		r0    outTensor
 		r1    outTensor
 	}
-	blk.a_ = a_.word(opLinalgSlogdet, "A")
+	blk.a = a.word(opLinalgSlogdet, "A")
 	call(opLinalgSlogdet, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
 // LinalgSlogdetOut returns the sign and the logarithm of the absolute value of each determinant:
-// (..., n, n) → (...), (...).
+// (..., n, n) → (...), (...), into sign and logabsdet.
 //
 //	linalg_slogdet.out(Tensor A, *, Tensor(a!) sign, Tensor(b!) logabsdet) -> (Tensor(a!) sign, Tensor(b!) logabsdet)
 //
 // It returns sign and logabsdet.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.slogdet.html.
-func LinalgSlogdetOut(a_, sign, logabsdet Tensor) (Tensor, Tensor) {
+func LinalgSlogdetOut(a, sign, logabsdet Tensor) (Tensor, Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
-		a_        unsafe.Pointer
+		a         unsafe.Pointer
 		sign      unsafe.Pointer
 		logabsdet unsafe.Pointer
 	}
-	blk.a_ = a_.word(opLinalgSlogdetOut, "A")
+	blk.a = a.word(opLinalgSlogdetOut, "A")
 	blk.sign = sign.word(opLinalgSlogdetOut, "sign")
 	blk.logabsdet = logabsdet.word(opLinalgSlogdetOut, "logabsdet")
 	call(opLinalgSlogdetOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	runtime.KeepAlive(sign.T)
 	runtime.KeepAlive(logabsdet.T)
 	return sign, logabsdet
@@ -2857,17 +2865,17 @@ type LinalgSolveOptions struct {
 	Left *bool // default: true
 }
 
-// LinalgSolve solves A·X = B for X, or X·A = B if left is false; A (..., n, n) must be invertible,
-// B is a vector or matrix.
+// LinalgSolve solves a·X = b for X, or X·a = b if Left is false; a (..., n, n) must be invertible,
+// b is a vector or matrix.
 //
 //	linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve.html.
-func LinalgSolve(a_, b_ Tensor, opts ...LinalgSolveOptions) Tensor {
+func LinalgSolve(a, b Tensor, opts ...LinalgSolveOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
-		b_    unsafe.Pointer
+		a     unsafe.Pointer
+		b     unsafe.Pointer
 		left  int64
 		r0    outTensor
 	}
@@ -2875,12 +2883,12 @@ func LinalgSolve(a_, b_ Tensor, opts ...LinalgSolveOptions) Tensor {
 	if given(len(opts), opLinalgSolve) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSolve, "A")
-	blk.b_ = b_.word(opLinalgSolve, "B")
+	blk.a = a.word(opLinalgSolve, "A")
+	blk.b = b.word(opLinalgSolve, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	call(opLinalgSolve, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(b.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
@@ -2890,17 +2898,17 @@ type LinalgSolveExOptions struct {
 	CheckErrors bool
 }
 
-// LinalgSolveEx is linalg_solve that reports failure per matrix in info (int32, 0 is success)
+// LinalgSolveEx is [LinalgSolve] that reports failure per matrix in info (int32, 0 is success)
 // instead of raising an error.
 //
 //	linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve_ex.html.
-func LinalgSolveEx(a_, b_ Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor) {
+func LinalgSolveEx(a, b Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
-		a_          unsafe.Pointer
-		b_          unsafe.Pointer
+		a           unsafe.Pointer
+		b           unsafe.Pointer
 		left        int64
 		checkErrors int64
 		r0          outTensor
@@ -2910,29 +2918,29 @@ func LinalgSolveEx(a_, b_ Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor)
 	if given(len(opts), opLinalgSolveEx) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSolveEx, "A")
-	blk.b_ = b_.word(opLinalgSolveEx, "B")
+	blk.a = a.word(opLinalgSolveEx, "A")
+	blk.b = b.word(opLinalgSolveEx, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	call(opLinalgSolveEx, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(b.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// LinalgSolveExOut is linalg_solve that reports failure per matrix in info (int32, 0 is success)
-// instead of raising an error.
+// LinalgSolveExOut is [LinalgSolve] that reports failure per matrix in info (int32, 0 is success)
+// instead of raising an error, into result and info.
 //
 //	linalg_solve_ex.out(Tensor A, Tensor B, *, bool left=True, bool check_errors=False, Tensor(a!) result, Tensor(b!) info) -> (Tensor(a!) result, Tensor(b!) info)
 //
 // It returns result and info.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve_ex.html.
-func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor) {
+func LinalgSolveExOut(a, b, result, info Tensor, opts ...LinalgSolveExOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope       unsafe.Pointer
-		a_          unsafe.Pointer
-		b_          unsafe.Pointer
+		a           unsafe.Pointer
+		b           unsafe.Pointer
 		left        int64
 		checkErrors int64
 		result      unsafe.Pointer
@@ -2942,33 +2950,33 @@ func LinalgSolveExOut(a_, b_, result, info Tensor, opts ...LinalgSolveExOptions)
 	if given(len(opts), opLinalgSolveExOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSolveExOut, "A")
-	blk.b_ = b_.word(opLinalgSolveExOut, "B")
+	blk.a = a.word(opLinalgSolveExOut, "A")
+	blk.b = b.word(opLinalgSolveExOut, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.checkErrors = boolInt(opt.CheckErrors)
 	blk.result = result.word(opLinalgSolveExOut, "result")
 	blk.info = info.word(opLinalgSolveExOut, "info")
 	call(opLinalgSolveExOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(b.T)
 	runtime.KeepAlive(result.T)
 	runtime.KeepAlive(info.T)
 	return result, info
 }
 
-// LinalgSolveOut solves A·X = B for X, or X·A = B if left is false; A (..., n, n) must be
-// invertible, B is a vector or matrix, into out.
+// LinalgSolveOut solves a·X = b for X, or X·a = b if Left is false; a (..., n, n) must be
+// invertible, b is a vector or matrix, into out.
 //
 //	linalg_solve.out(Tensor A, Tensor B, *, bool left=True, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve.html.
-func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOptions) Tensor {
+func LinalgSolveOut(a, b, out Tensor, opts ...LinalgSolveOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
-		a_    unsafe.Pointer
-		b_    unsafe.Pointer
+		a     unsafe.Pointer
+		b     unsafe.Pointer
 		left  int64
 		out   unsafe.Pointer
 	}
@@ -2976,13 +2984,13 @@ func LinalgSolveOut(a_, b_, out Tensor, opts ...LinalgSolveOptions) Tensor {
 	if given(len(opts), opLinalgSolveOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSolveOut, "A")
-	blk.b_ = b_.word(opLinalgSolveOut, "B")
+	blk.a = a.word(opLinalgSolveOut, "A")
+	blk.b = b.word(opLinalgSolveOut, "B")
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.out = out.word(opLinalgSolveOut, "out")
 	call(opLinalgSolveOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(b.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
@@ -2993,17 +3001,17 @@ type LinalgSolveTriangularOptions struct {
 	Unitriangular bool
 }
 
-// LinalgSolveTriangular solves A·X = B, or X·A = B if left is false, for a triangular A = self; a
+// LinalgSolveTriangular solves A·X = b, or X·A = b if Left is false, for a triangular A = self; a
 // zero on the diagonal is not detected.
 //
 //	linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve_triangular.html.
-func LinalgSolveTriangular(self, b_ Tensor, upper bool, opts ...LinalgSolveTriangularOptions) Tensor {
+func LinalgSolveTriangular(self, b Tensor, upper bool, opts ...LinalgSolveTriangularOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
-		b_            unsafe.Pointer
+		b             unsafe.Pointer
 		upper         int64
 		left          int64
 		unitriangular int64
@@ -3014,17 +3022,17 @@ func LinalgSolveTriangular(self, b_ Tensor, upper bool, opts ...LinalgSolveTrian
 		opt = opts[0]
 	}
 	blk.self = self.word(opLinalgSolveTriangular, "self")
-	blk.b_ = b_.word(opLinalgSolveTriangular, "B")
+	blk.b = b.word(opLinalgSolveTriangular, "B")
 	blk.upper = boolInt(upper)
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.unitriangular = boolInt(opt.Unitriangular)
 	call(opLinalgSolveTriangular, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(b.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgSolveTriangularOut solves A·X = B, or X·A = B if left is false, for a triangular A = self;
+// LinalgSolveTriangularOut solves A·X = b, or X·A = b if Left is false, for a triangular A = self;
 // a zero on the diagonal is not detected, into out.
 //
 //	linalg_solve_triangular.out(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False, Tensor(a!) out) -> Tensor(a!)
@@ -3032,11 +3040,11 @@ func LinalgSolveTriangular(self, b_ Tensor, upper bool, opts ...LinalgSolveTrian
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.solve_triangular.html.
-func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...LinalgSolveTriangularOptions) Tensor {
+func LinalgSolveTriangularOut(self, b Tensor, upper bool, out Tensor, opts ...LinalgSolveTriangularOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
-		b_            unsafe.Pointer
+		b             unsafe.Pointer
 		upper         int64
 		left          int64
 		unitriangular int64
@@ -3047,14 +3055,14 @@ func LinalgSolveTriangularOut(self, b_ Tensor, upper bool, out Tensor, opts ...L
 		opt = opts[0]
 	}
 	blk.self = self.word(opLinalgSolveTriangularOut, "self")
-	blk.b_ = b_.word(opLinalgSolveTriangularOut, "B")
+	blk.b = b.word(opLinalgSolveTriangularOut, "B")
 	blk.upper = boolInt(upper)
 	blk.left = boolInt(orDefault(opt.Left, true))
 	blk.unitriangular = boolInt(opt.Unitriangular)
 	blk.out = out.word(opLinalgSolveTriangularOut, "out")
 	call(opLinalgSolveTriangularOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(b_.T)
+	runtime.KeepAlive(b.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
@@ -3071,10 +3079,10 @@ type LinalgSVDOptions struct {
 //	linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.svd.html.
-func LinalgSVD(a_ Tensor, opts ...LinalgSVDOptions) (u_ Tensor, s_ Tensor, vh_ Tensor) {
+func LinalgSVD(a Tensor, opts ...LinalgSVDOptions) (u Tensor, s Tensor, vh Tensor) {
 	var blk struct {
 		scope        unsafe.Pointer
-		a_           unsafe.Pointer
+		a            unsafe.Pointer
 		fullMatrices int64
 		driver       unsafe.Pointer
 		r0           outTensor
@@ -3085,11 +3093,11 @@ func LinalgSVD(a_ Tensor, opts ...LinalgSVDOptions) (u_ Tensor, s_ Tensor, vh_ T
 	if given(len(opts), opLinalgSVD) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSVD, "A")
+	blk.a = a.word(opLinalgSVD, "A")
 	blk.fullMatrices = boolInt(orDefault(opt.FullMatrices, true))
 	blk.driver = optString(opt.Driver, opLinalgSVD, "driver")
 	call(opLinalgSVD, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
@@ -3100,39 +3108,39 @@ type LinalgSVDUOptions struct {
 }
 
 // LinalgSVDU factorises matrices into U·diag(S)·Vh: orthonormal columns of U, rows of Vh, and real
-// S in descending order.
+// S in descending order, into u, s and vh.
 //
 //	linalg_svd.U(Tensor A, bool full_matrices=True, *, str? driver=None, Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) Vh)
 //
-// It returns u_, s_ and vh_.
+// It returns u, s and vh.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.svd.html.
-func LinalgSVDU(a_, u_, s_, vh_ Tensor, opts ...LinalgSVDUOptions) (Tensor, Tensor, Tensor) {
+func LinalgSVDU(a, u, s, vh Tensor, opts ...LinalgSVDUOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope        unsafe.Pointer
-		a_           unsafe.Pointer
+		a            unsafe.Pointer
 		fullMatrices int64
 		driver       unsafe.Pointer
-		u_           unsafe.Pointer
-		s_           unsafe.Pointer
-		vh_          unsafe.Pointer
+		u            unsafe.Pointer
+		s            unsafe.Pointer
+		vh           unsafe.Pointer
 	}
 	var opt LinalgSVDUOptions
 	if given(len(opts), opLinalgSVDU) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSVDU, "A")
+	blk.a = a.word(opLinalgSVDU, "A")
 	blk.fullMatrices = boolInt(orDefault(opt.FullMatrices, true))
 	blk.driver = optString(opt.Driver, opLinalgSVDU, "driver")
-	blk.u_ = u_.word(opLinalgSVDU, "U")
-	blk.s_ = s_.word(opLinalgSVDU, "S")
-	blk.vh_ = vh_.word(opLinalgSVDU, "Vh")
+	blk.u = u.word(opLinalgSVDU, "U")
+	blk.s = s.word(opLinalgSVDU, "S")
+	blk.vh = vh.word(opLinalgSVDU, "Vh")
 	call(opLinalgSVDU, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(u_.T)
-	runtime.KeepAlive(s_.T)
-	runtime.KeepAlive(vh_.T)
-	return u_, s_, vh_
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(u.T)
+	runtime.KeepAlive(s.T)
+	runtime.KeepAlive(vh.T)
+	return u, s, vh
 }
 
 // LinalgSVDValsOptions are the arguments of [LinalgSVDVals] that have defaults.
@@ -3146,10 +3154,10 @@ type LinalgSVDValsOptions struct {
 //	linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.svdvals.html.
-func LinalgSVDVals(a_ Tensor, opts ...LinalgSVDValsOptions) Tensor {
+func LinalgSVDVals(a Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
-		a_     unsafe.Pointer
+		a      unsafe.Pointer
 		driver unsafe.Pointer
 		r0     outTensor
 	}
@@ -3157,10 +3165,10 @@ func LinalgSVDVals(a_ Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	if given(len(opts), opLinalgSVDVals) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSVDVals, "A")
+	blk.a = a.word(opLinalgSVDVals, "A")
 	blk.driver = optString(opt.Driver, opLinalgSVDVals, "driver")
 	call(opLinalgSVDVals, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
@@ -3172,10 +3180,10 @@ func LinalgSVDVals(a_ Tensor, opts ...LinalgSVDValsOptions) Tensor {
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.linalg.svdvals.html.
-func LinalgSVDValsOut(a_, out Tensor, opts ...LinalgSVDValsOptions) Tensor {
+func LinalgSVDValsOut(a, out Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
-		a_     unsafe.Pointer
+		a      unsafe.Pointer
 		driver unsafe.Pointer
 		out    unsafe.Pointer
 	}
@@ -3183,11 +3191,11 @@ func LinalgSVDValsOut(a_, out Tensor, opts ...LinalgSVDValsOptions) Tensor {
 	if given(len(opts), opLinalgSVDValsOut) {
 		opt = opts[0]
 	}
-	blk.a_ = a_.word(opLinalgSVDValsOut, "A")
+	blk.a = a.word(opLinalgSVDValsOut, "A")
 	blk.driver = optString(opt.Driver, opLinalgSVDValsOut, "driver")
 	blk.out = out.word(opLinalgSVDValsOut, "out")
 	call(opLinalgSVDValsOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
@@ -3197,7 +3205,7 @@ type LinalgTensorInvOptions struct {
 	Ind *int64 // default: 2
 }
 
-// LinalgTensorInv inverts self as a square matrix whose rows are its first ind dimensions, and
+// LinalgTensorInv inverts self as a square matrix whose rows are its first Ind dimensions, and
 // whose columns the others; the result has them swapped.
 //
 //	linalg_tensorinv(Tensor self, int ind=2) -> Tensor
@@ -3221,7 +3229,7 @@ func LinalgTensorInv(self Tensor, opts ...LinalgTensorInvOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgTensorInvOut inverts self as a square matrix whose rows are its first ind dimensions, and
+// LinalgTensorInvOut inverts self as a square matrix whose rows are its first Ind dimensions, and
 // whose columns the others; the result has them swapped, into out.
 //
 //	linalg_tensorinv.out(Tensor self, int ind=2, *, Tensor(a!) out) -> Tensor(a!)
@@ -3329,7 +3337,7 @@ func LinalgVander(x Tensor, opts ...LinalgVanderOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		x     unsafe.Pointer
-		n_    unsafe.Pointer
+		n     unsafe.Pointer
 		r0    outTensor
 	}
 	var opt LinalgVanderOptions
@@ -3337,7 +3345,7 @@ func LinalgVander(x Tensor, opts ...LinalgVanderOptions) Tensor {
 		opt = opts[0]
 	}
 	blk.x = x.word(opLinalgVander, "x")
-	blk.n_ = unsafe.Pointer(opt.N)
+	blk.n = unsafe.Pointer(opt.N)
 	call(opLinalgVander, unsafe.Pointer(&blk))
 	runtime.KeepAlive(x.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3348,7 +3356,7 @@ type LinalgVecdotOptions struct {
 	Dim *int64 // default: -1
 }
 
-// LinalgVecdot returns the dot products of vectors along dim, conjugating the first, with
+// LinalgVecdot returns the dot products of vectors along Dim, conjugating the first, with
 // broadcasting.
 //
 //	linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor
@@ -3375,7 +3383,7 @@ func LinalgVecdot(x, y Tensor, opts ...LinalgVecdotOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgVecdotOut returns the dot products of vectors along dim, conjugating the first, with
+// LinalgVecdotOut returns the dot products of vectors along Dim, conjugating the first, with
 // broadcasting, into out.
 //
 //	linalg_vecdot.out(Tensor x, Tensor y, *, int dim=-1, Tensor(a!) out) -> Tensor(a!)
@@ -3414,8 +3422,8 @@ type LinalgVectorNormOptions struct {
 	DType   DType // default: none
 }
 
-// LinalgVectorNorm returns the norm of order ord along the given dimensions, all by default; ord
-// may be any number, inf or -inf.
+// LinalgVectorNorm returns the norm of order Ord along the given dimensions, all by default; Ord
+// may be any number, inf or -inf. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -3448,8 +3456,9 @@ func LinalgVectorNorm(self Tensor, opts ...LinalgVectorNormOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// LinalgVectorNormOut returns the norm of order ord along the given dimensions, all by default;
-// ord may be any number, inf or -inf, into out.
+// LinalgVectorNormOut returns the norm of order Ord along the given dimensions, all by default;
+// Ord may be any number, inf or -inf, into out. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3510,58 +3519,58 @@ func (self Tensor) Logdet() Tensor {
 }
 
 // LUSolve solves A·X = self for X, given the compact LU factors and pivots of A from
-// linalg_lu_factor.
+// [LinalgLUFactor].
 //
 //	lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.lu_solve.html.
-func LUSolve(self, lUData_, lUPivots_ Tensor) Tensor {
+func LUSolve(self, luData, luPivots Tensor) Tensor {
 	var blk struct {
-		scope     unsafe.Pointer
-		self      unsafe.Pointer
-		lUData_   unsafe.Pointer
-		lUPivots_ unsafe.Pointer
-		r0        outTensor
+		scope    unsafe.Pointer
+		self     unsafe.Pointer
+		luData   unsafe.Pointer
+		luPivots unsafe.Pointer
+		r0       outTensor
 	}
 	blk.self = self.word(opLUSolve, "self")
-	blk.lUData_ = lUData_.word(opLUSolve, "LU_data")
-	blk.lUPivots_ = lUPivots_.word(opLUSolve, "LU_pivots")
+	blk.luData = luData.word(opLUSolve, "LU_data")
+	blk.luPivots = luPivots.word(opLUSolve, "LU_pivots")
 	call(opLUSolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(lUData_.T)
-	runtime.KeepAlive(lUPivots_.T)
+	runtime.KeepAlive(luData.T)
+	runtime.KeepAlive(luPivots.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
 // LUSolve is the method form of the function [LUSolve].
-func (self Tensor) LUSolve(lUData_, lUPivots_ Tensor) Tensor {
-	return LUSolve(self, lUData_, lUPivots_)
+func (self Tensor) LUSolve(luData, luPivots Tensor) Tensor {
+	return LUSolve(self, luData, luPivots)
 }
 
 // LUSolveOut solves A·X = self for X, given the compact LU factors and pivots of A from
-// linalg_lu_factor, into out.
+// [LinalgLUFactor], into out.
 //
 //	lu_solve.out(Tensor self, Tensor LU_data, Tensor LU_pivots, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.lu_solve.html.
-func LUSolveOut(self, lUData_, lUPivots_, out Tensor) Tensor {
+func LUSolveOut(self, luData, luPivots, out Tensor) Tensor {
 	var blk struct {
-		scope     unsafe.Pointer
-		self      unsafe.Pointer
-		lUData_   unsafe.Pointer
-		lUPivots_ unsafe.Pointer
-		out       unsafe.Pointer
+		scope    unsafe.Pointer
+		self     unsafe.Pointer
+		luData   unsafe.Pointer
+		luPivots unsafe.Pointer
+		out      unsafe.Pointer
 	}
 	blk.self = self.word(opLUSolveOut, "self")
-	blk.lUData_ = lUData_.word(opLUSolveOut, "LU_data")
-	blk.lUPivots_ = lUPivots_.word(opLUSolveOut, "LU_pivots")
+	blk.luData = luData.word(opLUSolveOut, "LU_data")
+	blk.luPivots = luPivots.word(opLUSolveOut, "LU_pivots")
 	blk.out = out.word(opLUSolveOut, "out")
 	call(opLUSolveOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(lUData_.T)
-	runtime.KeepAlive(lUPivots_.T)
+	runtime.KeepAlive(luData.T)
+	runtime.KeepAlive(luPivots.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
@@ -3572,17 +3581,17 @@ type LUUnpackOptions struct {
 	UnpackPivots *bool // default: true
 }
 
-// LUUnpack splits the compact result of linalg_lu_factor into the permutation P and the triangular
+// LUUnpack splits the compact result of [LinalgLUFactor] into the permutation P and the triangular
 // factors L and U.
 //
 //	lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.lu_unpack.html.
-func LUUnpack(lUData_, lUPivots_ Tensor, opts ...LUUnpackOptions) (p_ Tensor, l_ Tensor, u_ Tensor) {
+func LUUnpack(luData, luPivots Tensor, opts ...LUUnpackOptions) (p Tensor, l Tensor, u Tensor) {
 	var blk struct {
 		scope        unsafe.Pointer
-		lUData_      unsafe.Pointer
-		lUPivots_    unsafe.Pointer
+		luData       unsafe.Pointer
+		luPivots     unsafe.Pointer
 		unpackData   int64
 		unpackPivots int64
 		r0           outTensor
@@ -3593,57 +3602,57 @@ func LUUnpack(lUData_, lUPivots_ Tensor, opts ...LUUnpackOptions) (p_ Tensor, l_
 	if given(len(opts), opLUUnpack) {
 		opt = opts[0]
 	}
-	blk.lUData_ = lUData_.word(opLUUnpack, "LU_data")
-	blk.lUPivots_ = lUPivots_.word(opLUUnpack, "LU_pivots")
+	blk.luData = luData.word(opLUUnpack, "LU_data")
+	blk.luPivots = luPivots.word(opLUUnpack, "LU_pivots")
 	blk.unpackData = boolInt(orDefault(opt.UnpackData, true))
 	blk.unpackPivots = boolInt(orDefault(opt.UnpackPivots, true))
 	call(opLUUnpack, unsafe.Pointer(&blk))
-	runtime.KeepAlive(lUData_.T)
-	runtime.KeepAlive(lUPivots_.T)
+	runtime.KeepAlive(luData.T)
+	runtime.KeepAlive(luPivots.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// LUUnpackOut splits the compact result of linalg_lu_factor into the permutation P and the
-// triangular factors L and U.
+// LUUnpackOut splits the compact result of [LinalgLUFactor] into the permutation P and the
+// triangular factors L and U, into p, l and u.
 //
 //	lu_unpack.out(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True, *, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U)
 //
-// It returns p_, l_ and u_.
+// It returns p, l and u.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.lu_unpack.html.
-func LUUnpackOut(lUData_, lUPivots_, p_, l_, u_ Tensor, opts ...LUUnpackOptions) (Tensor, Tensor, Tensor) {
+func LUUnpackOut(luData, luPivots, p, l, u Tensor, opts ...LUUnpackOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope        unsafe.Pointer
-		lUData_      unsafe.Pointer
-		lUPivots_    unsafe.Pointer
+		luData       unsafe.Pointer
+		luPivots     unsafe.Pointer
 		unpackData   int64
 		unpackPivots int64
-		p_           unsafe.Pointer
-		l_           unsafe.Pointer
-		u_           unsafe.Pointer
+		p            unsafe.Pointer
+		l            unsafe.Pointer
+		u            unsafe.Pointer
 	}
 	var opt LUUnpackOptions
 	if given(len(opts), opLUUnpackOut) {
 		opt = opts[0]
 	}
-	blk.lUData_ = lUData_.word(opLUUnpackOut, "LU_data")
-	blk.lUPivots_ = lUPivots_.word(opLUUnpackOut, "LU_pivots")
+	blk.luData = luData.word(opLUUnpackOut, "LU_data")
+	blk.luPivots = luPivots.word(opLUUnpackOut, "LU_pivots")
 	blk.unpackData = boolInt(orDefault(opt.UnpackData, true))
 	blk.unpackPivots = boolInt(orDefault(opt.UnpackPivots, true))
-	blk.p_ = p_.word(opLUUnpackOut, "P")
-	blk.l_ = l_.word(opLUUnpackOut, "L")
-	blk.u_ = u_.word(opLUUnpackOut, "U")
+	blk.p = p.word(opLUUnpackOut, "P")
+	blk.l = l.word(opLUUnpackOut, "L")
+	blk.u = u.word(opLUUnpackOut, "U")
 	call(opLUUnpackOut, unsafe.Pointer(&blk))
-	runtime.KeepAlive(lUData_.T)
-	runtime.KeepAlive(lUPivots_.T)
-	runtime.KeepAlive(p_.T)
-	runtime.KeepAlive(l_.T)
-	runtime.KeepAlive(u_.T)
-	return p_, l_, u_
+	runtime.KeepAlive(luData.T)
+	runtime.KeepAlive(luPivots.T)
+	runtime.KeepAlive(p.T)
+	runtime.KeepAlive(l.T)
+	runtime.KeepAlive(u.T)
+	return p, l, u
 }
 
 // MatrixExp returns the exponential of each square matrix (..., n, n); the same as
-// linalg_matrix_exp.
+// [LinalgMatrixExp].
 //
 //	matrix_exp(Tensor self) -> Tensor
 //
@@ -3666,7 +3675,7 @@ func (self Tensor) MatrixExp() Tensor {
 }
 
 // MatrixPower raises each square matrix (..., n, n) to an integer power; the same as
-// linalg_matrix_power.
+// [LinalgMatrixPower].
 //
 //	matrix_power(Tensor self, int n) -> Tensor
 //
@@ -3691,7 +3700,7 @@ func (self Tensor) MatrixPower(n int64) Tensor {
 }
 
 // MatrixPowerOut raises each square matrix (..., n, n) to an integer power; the same as
-// linalg_matrix_power, into out.
+// [LinalgMatrixPowerOut], into out.
 //
 //	matrix_power.out(Tensor self, int n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3719,8 +3728,8 @@ type NuclearNormOptions struct {
 	KeepDim bool
 }
 
-// NuclearNorm returns the sum of the singular values of a matrix, or of the matrices in two
-// dimensions dim.
+// NuclearNorm returns the sum of the singular values of a matrix. KeepDim keeps the dimensions
+// that are reduced, with size 1.
 //
 //	nuclear_norm(Tensor self, bool keepdim=False) -> Tensor
 func NuclearNorm(self Tensor, opts ...NuclearNormOptions) Tensor {
@@ -3746,8 +3755,8 @@ type NuclearNormDimOptions struct {
 	KeepDim bool
 }
 
-// NuclearNormDim returns the sum of the singular values of a matrix, or of the matrices in two
-// dimensions dim.
+// NuclearNormDim returns the sum of the singular values of the matrices in the two dimensions dim.
+// KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor
 func NuclearNormDim(self Tensor, dim []int64, opts ...NuclearNormDimOptions) Tensor {
@@ -3771,8 +3780,8 @@ func NuclearNormDim(self Tensor, dim []int64, opts ...NuclearNormDimOptions) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NuclearNormDimOut returns the sum of the singular values of a matrix, or of the matrices in two
-// dimensions dim, into out.
+// NuclearNormDimOut returns the sum of the singular values of the matrices in the two dimensions
+// dim, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nuclear_norm.dim_out(Tensor self, int[2] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3800,8 +3809,8 @@ func NuclearNormDimOut(self Tensor, dim []int64, out Tensor, opts ...NuclearNorm
 	return out
 }
 
-// NuclearNormOut returns the sum of the singular values of a matrix, or of the matrices in two
-// dimensions dim, into out.
+// NuclearNormOut returns the sum of the singular values of a matrix, into out. KeepDim keeps the
+// dimensions that are reduced, with size 1.
 //
 //	nuclear_norm.out(Tensor self, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3827,7 +3836,7 @@ func NuclearNormOut(self, out Tensor, opts ...NuclearNormOptions) Tensor {
 }
 
 // OrgQR multiplies the Householder reflections of geqrf into the factor Q; the same as
-// linalg_householder_product.
+// [LinalgHouseholderProduct].
 //
 //	orgqr(Tensor self, Tensor input2) -> Tensor
 //
@@ -3853,7 +3862,7 @@ func (self Tensor) OrgQR(input2 Tensor) Tensor {
 }
 
 // OrgQROut multiplies the Householder reflections of geqrf into the factor Q; the same as
-// linalg_householder_product, into out.
+// [LinalgHouseholderProduct], into out.
 //
 //	orgqr.out(Tensor self, Tensor input2, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3958,10 +3967,10 @@ func OrmQROut(self, input2, input3, out Tensor, opts ...OrmQROptions) Tensor {
 
 // PinverseOptions are the arguments of [Pinverse] that have defaults.
 type PinverseOptions struct {
-	Rcond *float64 // default: 1e-15
+	RCond *float64 // default: 1e-15
 }
 
-// Pinverse returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); rcond is relative
+// Pinverse returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); RCond is relative
 // to the largest singular value.
 //
 //	pinverse(Tensor self, float rcond=1e-15) -> Tensor
@@ -3979,7 +3988,7 @@ func Pinverse(self Tensor, opts ...PinverseOptions) Tensor {
 		opt = opts[0]
 	}
 	blk.self = self.word(opPinverse, "self")
-	blk.rcond = orDefault(opt.Rcond, 1e-15)
+	blk.rcond = orDefault(opt.RCond, 1e-15)
 	call(opPinverse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -3990,7 +3999,8 @@ func (self Tensor) Pinverse(opts ...PinverseOptions) Tensor {
 	return Pinverse(self, opts...)
 }
 
-// Slogdet is linalg_slogdet: the sign and the logarithm of the absolute value of each determinant.
+// Slogdet is [LinalgSlogdet]: the sign and the logarithm of the absolute value of each
+// determinant.
 //
 //	slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)
 //
@@ -4013,8 +4023,8 @@ func (self Tensor) Slogdet() (sign Tensor, logabsdet Tensor) {
 	return Slogdet(self)
 }
 
-// SlogdetOut is linalg_slogdet: the sign and the logarithm of the absolute value of each
-// determinant.
+// SlogdetOut is [LinalgSlogdet]: the sign and the logarithm of the absolute value of each
+// determinant, into sign and logabsdet.
 //
 //	slogdet.out(Tensor self, *, Tensor(a!) sign, Tensor(b!) logabsdet) -> (Tensor(a!) sign, Tensor(b!) logabsdet)
 //
@@ -4041,21 +4051,21 @@ func SlogdetOut(self, sign, logabsdet Tensor) (Tensor, Tensor) {
 // SVDOptions are the arguments of [SVD] that have defaults.
 type SVDOptions struct {
 	Some      *bool // default: true
-	ComputeUv *bool // default: true
+	ComputeUV *bool // default: true
 }
 
 // SVD factorises matrices into U, S and V (not its adjoint) with self = U·diag(S)·V', S
-// descending; linalg_svd is its successor.
+// descending; [LinalgSVD] is its successor.
 //
 //	svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.svd.html.
-func SVD(self Tensor, opts ...SVDOptions) (u_ Tensor, s_ Tensor, v_ Tensor) {
+func SVD(self Tensor, opts ...SVDOptions) (u Tensor, s Tensor, v Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		some      int64
-		computeUv int64
+		computeUV int64
 		r0        outTensor
 		r1        outTensor
 		r2        outTensor
@@ -4066,40 +4076,40 @@ func SVD(self Tensor, opts ...SVDOptions) (u_ Tensor, s_ Tensor, v_ Tensor) {
 	}
 	blk.self = self.word(opSVD, "self")
 	blk.some = boolInt(orDefault(opt.Some, true))
-	blk.computeUv = boolInt(orDefault(opt.ComputeUv, true))
+	blk.computeUV = boolInt(orDefault(opt.ComputeUV, true))
 	call(opSVD, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
 // SVD is the method form of the function [SVD].
-func (self Tensor) SVD(opts ...SVDOptions) (u_ Tensor, s_ Tensor, v_ Tensor) {
+func (self Tensor) SVD(opts ...SVDOptions) (u Tensor, s Tensor, v Tensor) {
 	return SVD(self, opts...)
 }
 
 // SVDUOptions are the arguments of [SVDU] that have defaults.
 type SVDUOptions struct {
 	Some      *bool // default: true
-	ComputeUv *bool // default: true
+	ComputeUV *bool // default: true
 }
 
 // SVDU factorises matrices into U, S and V (not its adjoint) with self = U·diag(S)·V', S
-// descending; linalg_svd is its successor.
+// descending; [LinalgSVD] is its successor, into u, s and v.
 //
 //	svd.U(Tensor self, bool some=True, bool compute_uv=True, *, Tensor(a!) U, Tensor(b!) S, Tensor(c!) V) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) V)
 //
-// It returns u_, s_ and v_.
+// It returns u, s and v.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.svd.html.
-func SVDU(self, u_, s_, v_ Tensor, opts ...SVDUOptions) (Tensor, Tensor, Tensor) {
+func SVDU(self, u, s, v Tensor, opts ...SVDUOptions) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope     unsafe.Pointer
 		self      unsafe.Pointer
 		some      int64
-		computeUv int64
-		u_        unsafe.Pointer
-		s_        unsafe.Pointer
-		v_        unsafe.Pointer
+		computeUV int64
+		u         unsafe.Pointer
+		s         unsafe.Pointer
+		v         unsafe.Pointer
 	}
 	var opt SVDUOptions
 	if given(len(opts), opSVDU) {
@@ -4107,16 +4117,16 @@ func SVDU(self, u_, s_, v_ Tensor, opts ...SVDUOptions) (Tensor, Tensor, Tensor)
 	}
 	blk.self = self.word(opSVDU, "self")
 	blk.some = boolInt(orDefault(opt.Some, true))
-	blk.computeUv = boolInt(orDefault(opt.ComputeUv, true))
-	blk.u_ = u_.word(opSVDU, "U")
-	blk.s_ = s_.word(opSVDU, "S")
-	blk.v_ = v_.word(opSVDU, "V")
+	blk.computeUV = boolInt(orDefault(opt.ComputeUV, true))
+	blk.u = u.word(opSVDU, "U")
+	blk.s = s.word(opSVDU, "S")
+	blk.v = v.word(opSVDU, "V")
 	call(opSVDU, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(u_.T)
-	runtime.KeepAlive(s_.T)
-	runtime.KeepAlive(v_.T)
-	return u_, s_, v_
+	runtime.KeepAlive(u.T)
+	runtime.KeepAlive(s.T)
+	runtime.KeepAlive(v.T)
+	return u, s, v
 }
 
 // Trace returns the sum of the diagonal of a matrix; integer inputs give int64.
@@ -4169,17 +4179,17 @@ type TriangularSolveOptions struct {
 	Unitriangular bool
 }
 
-// TriangularSolve solves A·X = self for a triangular A, or its transpose; returns X and a copy of
-// A; see linalg_solve_triangular.
+// TriangularSolve solves A·X = self for a triangular a, or its transpose; returns X and a copy of
+// a; see [LinalgSolveTriangular].
 //
 //	triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.triangular_solve.html.
-func TriangularSolve(self, a_ Tensor, opts ...TriangularSolveOptions) (solution Tensor, clonedCoefficient Tensor) {
+func TriangularSolve(self, a Tensor, opts ...TriangularSolveOptions) (solution Tensor, clonedCoefficient Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
-		a_            unsafe.Pointer
+		a             unsafe.Pointer
 		upper         int64
 		transpose     int64
 		unitriangular int64
@@ -4191,19 +4201,19 @@ func TriangularSolve(self, a_ Tensor, opts ...TriangularSolveOptions) (solution 
 		opt = opts[0]
 	}
 	blk.self = self.word(opTriangularSolve, "self")
-	blk.a_ = a_.word(opTriangularSolve, "A")
+	blk.a = a.word(opTriangularSolve, "A")
 	blk.upper = boolInt(orDefault(opt.Upper, true))
 	blk.transpose = boolInt(opt.Transpose)
 	blk.unitriangular = boolInt(opt.Unitriangular)
 	call(opTriangularSolve, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(a_.T)
+	runtime.KeepAlive(a.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
 // TriangularSolve is the method form of the function [TriangularSolve].
-func (self Tensor) TriangularSolve(a_ Tensor, opts ...TriangularSolveOptions) (solution Tensor, clonedCoefficient Tensor) {
-	return TriangularSolve(self, a_, opts...)
+func (self Tensor) TriangularSolve(a Tensor, opts ...TriangularSolveOptions) (solution Tensor, clonedCoefficient Tensor) {
+	return TriangularSolve(self, a, opts...)
 }
 
 // TriangularSolveXOptions are the arguments of [TriangularSolveX] that have defaults.
@@ -4213,40 +4223,40 @@ type TriangularSolveXOptions struct {
 	Unitriangular bool
 }
 
-// TriangularSolveX solves A·X = self for a triangular A, or its transpose; returns X and a copy of
-// A; see linalg_solve_triangular.
+// TriangularSolveX solves A·X = self for a triangular a, or its transpose; returns X and a copy of
+// a; see [LinalgSolveTriangular], into x and m.
 //
 //	triangular_solve.X(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False, *, Tensor(a!) X, Tensor(b!) M) -> (Tensor(a!) solution, Tensor(b!) cloned_coefficient)
 //
-// It returns x_ and m_.
+// It returns x and m.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.triangular_solve.html.
-func TriangularSolveX(self, a_, x_, m_ Tensor, opts ...TriangularSolveXOptions) (solution Tensor, clonedCoefficient Tensor) {
+func TriangularSolveX(self, a, x, m Tensor, opts ...TriangularSolveXOptions) (solution Tensor, clonedCoefficient Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
 		self          unsafe.Pointer
-		a_            unsafe.Pointer
+		a             unsafe.Pointer
 		upper         int64
 		transpose     int64
 		unitriangular int64
-		x_            unsafe.Pointer
-		m_            unsafe.Pointer
+		x             unsafe.Pointer
+		m             unsafe.Pointer
 	}
 	var opt TriangularSolveXOptions
 	if given(len(opts), opTriangularSolveX) {
 		opt = opts[0]
 	}
 	blk.self = self.word(opTriangularSolveX, "self")
-	blk.a_ = a_.word(opTriangularSolveX, "A")
+	blk.a = a.word(opTriangularSolveX, "A")
 	blk.upper = boolInt(orDefault(opt.Upper, true))
 	blk.transpose = boolInt(opt.Transpose)
 	blk.unitriangular = boolInt(opt.Unitriangular)
-	blk.x_ = x_.word(opTriangularSolveX, "X")
-	blk.m_ = m_.word(opTriangularSolveX, "M")
+	blk.x = x.word(opTriangularSolveX, "X")
+	blk.m = m.word(opTriangularSolveX, "M")
 	call(opTriangularSolveX, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(a_.T)
-	runtime.KeepAlive(x_.T)
-	runtime.KeepAlive(m_.T)
-	return x_, m_
+	runtime.KeepAlive(a.T)
+	runtime.KeepAlive(x.T)
+	runtime.KeepAlive(m.T)
+	return x, m
 }

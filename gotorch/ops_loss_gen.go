@@ -14,7 +14,8 @@ type BinaryCrossEntropyOptions struct {
 }
 
 // BinaryCrossEntropy computes the loss -(t·log(x) + (1-t)·log(1-x)) for probabilities self and
-// targets t, reduced as asked.
+// targets t, reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their mean, 2
+// their sum.
 //
 //	binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean) -> Tensor
 //
@@ -44,7 +45,8 @@ func BinaryCrossEntropy(self, target Tensor, opts ...BinaryCrossEntropyOptions) 
 }
 
 // BinaryCrossEntropyOut computes the loss -(t·log(x) + (1-t)·log(1-x)) for probabilities self and
-// targets t, reduced as asked, into out.
+// targets t, reduced as asked, into out. Reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	binary_cross_entropy.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -85,7 +87,8 @@ type BinaryCrossEntropyWithLogitsOptions struct {
 }
 
 // BinaryCrossEntropyWithLogits computes binary cross entropy of sigmoid(self) against target in a
-// numerically stable form; pos_weight scales the positives.
+// numerically stable form; PosWeight scales the positives. Reduction 0 leaves the losses as they
+// are, 1 takes their mean, 2 their sum.
 //
 //	binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=Mean) -> Tensor
 //
@@ -118,7 +121,8 @@ func BinaryCrossEntropyWithLogits(self, target Tensor, opts ...BinaryCrossEntrop
 }
 
 // BinaryCrossEntropyWithLogitsOut computes binary cross entropy of sigmoid(self) against target in
-// a numerically stable form; pos_weight scales the positives, into out.
+// a numerically stable form; PosWeight scales the positives, into out. Reduction 0 leaves the
+// losses as they are, 1 takes their mean, 2 their sum.
 //
 //	binary_cross_entropy_with_logits.out(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -160,8 +164,9 @@ type CosineEmbeddingLossOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// CosineEmbeddingLoss computes 1 - cos(x1, x2) where target is 1 and max(0, cos(x1, x2) - margin)
-// where it is -1, reduced as asked.
+// CosineEmbeddingLoss computes 1 - cos(x1, x2) where target is 1 and max(0, cos(x1, x2) - Margin)
+// where it is -1, reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their mean,
+// 2 their sum.
 //
 //	cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=Mean) -> Tensor
 //
@@ -201,7 +206,8 @@ type CrossEntropyLossOptions struct {
 }
 
 // CrossEntropyLoss computes the cross entropy of unnormalised scores (N, C, ...) against int64
-// class indices (N, ...) or class probabilities.
+// class indices (N, ...) or class probabilities. Reduction 0 leaves the losses as they are, 1
+// takes their mean, 2 their sum.
 //
 //	cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor
 func CrossEntropyLoss(self, target Tensor, opts ...CrossEntropyLossOptions) Tensor {
@@ -240,7 +246,8 @@ type CTCLossOptions struct {
 }
 
 // CTCLoss computes the connectionist temporal classification loss of log probabilities (T, N, C)
-// against unaligned target sequences.
+// against unaligned target sequences; lengths are lists. Reduction 0 leaves the losses as they
+// are, 1 takes their mean, 2 their sum.
 //
 //	ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor
 //
@@ -284,7 +291,8 @@ type CTCLossTensorOptions struct {
 }
 
 // CTCLossTensor computes the connectionist temporal classification loss of log probabilities (T,
-// N, C) against unaligned target sequences.
+// N, C) against unaligned target sequences; lengths are tensors. Reduction 0 leaves the losses as
+// they are, 1 takes their mean, 2 their sum.
 //
 //	ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor
 //
@@ -326,8 +334,8 @@ type HingeEmbeddingLossOptions struct {
 	Reduction *int64   // default: 1
 }
 
-// HingeEmbeddingLoss computes x where target is 1 and max(0, margin - x) where it is -1, reduced
-// as asked.
+// HingeEmbeddingLoss computes x where target is 1 and max(0, Margin - x) where it is -1, reduced
+// as asked. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=Mean) -> Tensor
 //
@@ -361,8 +369,8 @@ type HuberLossOptions struct {
 	Delta     *float64 // default: 1.0
 }
 
-// HuberLoss computes 0.5·d² for differences |d| ≤ delta and delta·(|d| - 0.5·delta) beyond,
-// reduced as asked.
+// HuberLoss computes 0.5·d² for differences |d| ≤ Delta and Delta·(|d| - 0.5·Delta) beyond,
+// reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	huber_loss(Tensor self, Tensor target, int reduction=Mean, float delta=1.0) -> Tensor
 //
@@ -390,8 +398,9 @@ func HuberLoss(self, target Tensor, opts ...HuberLossOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// HuberLossOut computes 0.5·d² for differences |d| ≤ delta and delta·(|d| - 0.5·delta) beyond,
-// reduced as asked, into out.
+// HuberLossOut computes 0.5·d² for differences |d| ≤ Delta and Delta·(|d| - 0.5·Delta) beyond,
+// reduced as asked, into out. Reduction 0 leaves the losses as they are, 1 takes their mean, 2
+// their sum.
 //
 //	huber_loss.out(Tensor self, Tensor target, int reduction=Mean, float delta=1.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -429,8 +438,8 @@ type KLDivOptions struct {
 	LogTarget bool
 }
 
-// KLDiv computes target·(log(target) - self), with self in log space (target too if log_target),
-// reduced as asked.
+// KLDiv computes target·(log(target) - self), with self in log space (target too if LogTarget),
+// reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	kl_div(Tensor self, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor
 //
@@ -464,7 +473,7 @@ type L1LossOptions struct {
 }
 
 // L1Loss computes the absolute differences |self - target|, reduced as asked (their mean by
-// default).
+// default). Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	l1_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor
 //
@@ -496,8 +505,9 @@ type MarginRankingLossOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// MarginRankingLoss computes max(0, -target × (input1 - input2) + margin), reduced as asked;
-// target 1 ranks input1 higher, -1 lower.
+// MarginRankingLoss computes max(0, -target × (input1 - input2) + Margin), reduced as asked;
+// target 1 ranks input1 higher, -1 lower. Reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=Mean) -> Tensor
 //
@@ -534,7 +544,7 @@ type MSELossOptions struct {
 }
 
 // MSELoss computes the squared differences (self - target)², reduced as asked (their mean by
-// default).
+// default). Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	mse_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor
 //
@@ -561,7 +571,7 @@ func MSELoss(self, target Tensor, opts ...MSELossOptions) Tensor {
 }
 
 // MSELossOut computes the squared differences (self - target)², reduced as asked (their mean by
-// default), into out.
+// default), into out. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	mse_loss.out(Tensor self, Tensor target, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -597,7 +607,8 @@ type MultilabelMarginLossOptions struct {
 }
 
 // MultilabelMarginLoss computes the multi-label hinge loss Σ max(0, 1 - x[y] + x[j]) / C over the
-// targets y before the first -1 and all others j.
+// targets y before the first -1 and all others j. Reduction 0 leaves the losses as they are, 1
+// takes their mean, 2 their sum.
 //
 //	multilabel_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor
 //
@@ -623,8 +634,9 @@ func MultilabelMarginLoss(self, target Tensor, opts ...MultilabelMarginLossOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MultilabelMarginLossForward returns multilabel_margin_loss and the mask of target classes that
-// its backward function needs.
+// MultilabelMarginLossForward returns [MultilabelMarginLoss] and the mask of target classes that
+// its backward function needs. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+// their sum.
 //
 //	multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target)
 func MultilabelMarginLossForward(self, target Tensor, reduction int64) (output Tensor, isTarget Tensor) {
@@ -645,8 +657,9 @@ func MultilabelMarginLossForward(self, target Tensor, reduction int64) (output T
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// MultilabelMarginLossForwardOutput returns multilabel_margin_loss and the mask of target classes
-// that its backward function needs, into out.
+// MultilabelMarginLossForwardOutput returns [MultilabelMarginLoss] and the mask of target classes
+// that its backward function needs, into output and isTarget. reduction 0 leaves the losses as
+// they are, 1 takes their mean, 2 their sum.
 //
 //	multilabel_margin_loss_forward.output(Tensor self, Tensor target, int reduction, *, Tensor(a!) output, Tensor(b!) is_target) -> (Tensor(a!), Tensor(b!))
 //
@@ -674,7 +687,8 @@ func MultilabelMarginLossForwardOutput(self, target Tensor, reduction int64, out
 }
 
 // MultilabelMarginLossOut computes the multi-label hinge loss Σ max(0, 1 - x[y] + x[j]) / C over
-// the targets y before the first -1 and all others j, into out.
+// the targets y before the first -1 and all others j, into out. Reduction 0 leaves the losses as
+// they are, 1 takes their mean, 2 their sum.
 //
 //	multilabel_margin_loss.out(Tensor self, Tensor target, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -712,8 +726,9 @@ type MultiMarginLossOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// MultiMarginLoss computes Σ max(0, margin - x[y] + x[j]) to the power p over the other classes j,
-// divided by C, for classes y = target.
+// MultiMarginLoss computes Σ max(0, Margin - x[y] + x[j]) to the power p over the other classes j,
+// divided by C, for classes y = target. Reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=Mean) -> Tensor
 //
@@ -752,8 +767,9 @@ func MultiMarginLoss(self, target Tensor, opts ...MultiMarginLossOptions) Tensor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MultiMarginLossOut computes Σ max(0, margin - x[y] + x[j]) to the power p over the other classes
-// j, divided by C, for classes y = target, into out.
+// MultiMarginLossOut computes Σ max(0, Margin - x[y] + x[j]) to the power p over the other classes
+// j, divided by C, for classes y = target, into out. Reduction 0 leaves the losses as they are, 1
+// takes their mean, 2 their sum.
 //
 //	multi_margin_loss.out(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -804,7 +820,8 @@ type NLLLossOptions struct {
 }
 
 // NLLLoss computes -weight[y] × self[y] for log probabilities (N, C) and int64 classes y = target
-// (N), reduced as asked.
+// (N), reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+// sum.
 //
 //	nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor
 //
@@ -843,7 +860,8 @@ type NLLLoss2dOptions struct {
 }
 
 // NLLLoss2d computes the negative log likelihood of (N, C, H, W) log probabilities at int64
-// classes (N, H, W), reduced as asked.
+// classes (N, H, W), reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor
 func NLLLoss2d(self, target Tensor, opts ...NLLLoss2dOptions) Tensor {
@@ -872,8 +890,8 @@ func NLLLoss2d(self, target Tensor, opts ...NLLLoss2dOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NLLLoss2dForward returns nll_loss2d and the total weight of the targets, by which a mean was
-// divided.
+// NLLLoss2dForward returns [NLLLoss2d] and the total weight of the targets, by which a mean was
+// divided. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)
 func NLLLoss2dForward(self, target, weight Tensor, reduction, ignoreIndex int64) (output Tensor, totalWeight Tensor) {
@@ -899,8 +917,9 @@ func NLLLoss2dForward(self, target, weight Tensor, reduction, ignoreIndex int64)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// NLLLoss2dForwardOutput returns nll_loss2d and the total weight of the targets, by which a mean
-// was divided, into out.
+// NLLLoss2dForwardOutput returns [NLLLoss2d] and the total weight of the targets, by which a mean
+// was divided, into output and totalWeight. reduction 0 leaves the losses as they are, 1 takes
+// their mean, 2 their sum.
 //
 //	nll_loss2d_forward.output(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, *, Tensor(a!) output, Tensor(b!) total_weight) -> (Tensor(a!), Tensor(b!))
 //
@@ -933,7 +952,8 @@ func NLLLoss2dForwardOutput(self, target, weight Tensor, reduction, ignoreIndex 
 }
 
 // NLLLoss2dOut computes the negative log likelihood of (N, C, H, W) log probabilities at int64
-// classes (N, H, W), reduced as asked, into out.
+// classes (N, H, W), reduced as asked, into out. Reduction 0 leaves the losses as they are, 1
+// takes their mean, 2 their sum.
 //
 //	nll_loss2d.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -966,8 +986,8 @@ func NLLLoss2dOut(self, target, out Tensor, opts ...NLLLoss2dOptions) Tensor {
 	return out
 }
 
-// NLLLossForward returns nll_loss and the total weight of the targets, by which a mean was
-// divided.
+// NLLLossForward returns [NLLLoss] and the total weight of the targets, by which a mean was
+// divided. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)
 func NLLLossForward(self, target, weight Tensor, reduction, ignoreIndex int64) (output Tensor, totalWeight Tensor) {
@@ -993,8 +1013,9 @@ func NLLLossForward(self, target, weight Tensor, reduction, ignoreIndex int64) (
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// NLLLossForwardOutput returns nll_loss and the total weight of the targets, by which a mean was
-// divided, into out.
+// NLLLossForwardOutput returns [NLLLoss] and the total weight of the targets, by which a mean was
+// divided, into output and totalWeight. reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	nll_loss_forward.output(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, *, Tensor(a!) output, Tensor(b!) total_weight) -> (Tensor(a!), Tensor(b!))
 //
@@ -1034,7 +1055,8 @@ type NLLLossNDOptions struct {
 }
 
 // NLLLossND computes the negative log likelihood of (N, C, ...) log probabilities at int64 classes
-// (N, ...), with any number of dimensions.
+// (N, ...), with any number of dimensions. Reduction 0 leaves the losses as they are, 1 takes
+// their mean, 2 their sum.
 //
 //	nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor
 func NLLLossND(self, target Tensor, opts ...NLLLossNDOptions) Tensor {
@@ -1064,7 +1086,8 @@ func NLLLossND(self, target Tensor, opts ...NLLLossNDOptions) Tensor {
 }
 
 // NLLLossOut computes -weight[y] × self[y] for log probabilities (N, C) and int64 classes y =
-// target (N), reduced as asked, into out.
+// target (N), reduced as asked, into out. Reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	nll_loss.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1099,8 +1122,9 @@ func NLLLossOut(self, target, out Tensor, opts ...NLLLossOptions) Tensor {
 	return out
 }
 
-// PoissonNLLLoss computes exp(x) - target·x, or x - target·log(x + eps) unless log_input, reduced
-// as asked; full adds Stirling's term.
+// PoissonNLLLoss computes exp(x) - target·x, or x - target·log(x + eps) unless logInput, reduced
+// as asked; full adds Stirling's term. reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor
 //
@@ -1134,8 +1158,8 @@ type SmoothL1LossOptions struct {
 	Beta      *float64 // default: 1.0
 }
 
-// SmoothL1Loss computes 0.5·d²/beta for differences |d| below beta and |d| - 0.5·beta beyond,
-// reduced as asked.
+// SmoothL1Loss computes 0.5·d²/Beta for differences |d| below Beta and |d| - 0.5·Beta beyond,
+// reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	smooth_l1_loss(Tensor self, Tensor target, int reduction=Mean, float beta=1.0) -> Tensor
 //
@@ -1163,8 +1187,9 @@ func SmoothL1Loss(self, target Tensor, opts ...SmoothL1LossOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SmoothL1LossOut computes 0.5·d²/beta for differences |d| below beta and |d| - 0.5·beta beyond,
-// reduced as asked, into out.
+// SmoothL1LossOut computes 0.5·d²/Beta for differences |d| below Beta and |d| - 0.5·Beta beyond,
+// reduced as asked, into out. Reduction 0 leaves the losses as they are, 1 takes their mean, 2
+// their sum.
 //
 //	smooth_l1_loss.out(Tensor self, Tensor target, int reduction=Mean, float beta=1.0, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1202,7 +1227,7 @@ type SoftMarginLossOptions struct {
 }
 
 // SoftMarginLoss computes log(1 + exp(-target × self)) for targets 1 and -1, reduced as asked (the
-// mean by default).
+// mean by default). Reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
 //
 //	soft_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor
 //
@@ -1229,7 +1254,8 @@ func SoftMarginLoss(self, target Tensor, opts ...SoftMarginLossOptions) Tensor {
 }
 
 // SoftMarginLossOut computes log(1 + exp(-target × self)) for targets 1 and -1, reduced as asked
-// (the mean by default), into out.
+// (the mean by default), into out. Reduction 0 leaves the losses as they are, 1 takes their mean,
+// 2 their sum.
 //
 //	soft_margin_loss.out(Tensor self, Tensor target, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1268,8 +1294,9 @@ type TripletMarginLossOptions struct {
 	Reduction *int64 // default: 1
 }
 
-// TripletMarginLoss computes max(0, d(anchor, positive) - d(anchor, negative) + margin) with
-// p-norm distances d, reduced as asked.
+// TripletMarginLoss computes max(0, d(anchor, positive) - d(anchor, negative) + Margin) with
+// p-norm distances d, reduced as asked. Reduction 0 leaves the losses as they are, 1 takes their
+// mean, 2 their sum.
 //
 //	triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2, float eps=1e-06, bool swap=False, int reduction=Mean) -> Tensor
 //

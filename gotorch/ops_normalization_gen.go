@@ -145,7 +145,7 @@ func BatchNormGatherStats(input, mean, invstd, runningMean, runningVar Tensor, m
 }
 
 // BatchNormGatherStatsOut combines per-process means and inverse deviations, of equal counts, into
-// global ones, and updates the running statistics, into out.
+// global ones, and updates the running statistics, into out0 and out1.
 //
 //	batch_norm_gather_stats.out(Tensor input, Tensor mean, Tensor invstd, Tensor? running_mean, Tensor? running_var, float momentum, float eps, int count, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -222,7 +222,7 @@ func BatchNormGatherStatsWithCounts(input, mean, invstd, runningMean, runningVar
 }
 
 // BatchNormGatherStatsWithCountsOut combines per-process means and inverse deviations, weighted by
-// counts, into global ones, and updates the running ones, into out.
+// counts, into global ones, and updates the running ones, into out0 and out1.
 //
 //	batch_norm_gather_stats_with_counts.out(Tensor input, Tensor mean, Tensor invstd, Tensor? running_mean, Tensor? running_var, float momentum, float eps, Tensor counts, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -283,7 +283,7 @@ func BatchNormStats(input Tensor, eps float64) (Tensor, Tensor) {
 }
 
 // BatchNormStatsOut returns the mean and the inverse standard deviation of each channel (dimension
-// 1) of the input, into out.
+// 1) of the input, into out0 and out1.
 //
 //	batch_norm_stats.out(Tensor input, float eps, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -333,7 +333,7 @@ func BatchNormUpdateStats(input, runningMean, runningVar Tensor, momentum float6
 }
 
 // BatchNormUpdateStatsOut returns the mean and the variance of each channel of the input, and
-// updates the running statistics if given, into out.
+// updates the running statistics if given, into out0 and out1.
 //
 //	batch_norm_update_stats.out(Tensor input, Tensor? running_mean, Tensor? running_var, float momentum, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -371,7 +371,7 @@ type GroupNormOptions struct {
 	CuDNNEnabled *bool    // default: true
 }
 
-// GroupNorm normalises each sample over each of num_groups groups of channels, then scales and
+// GroupNorm normalises each sample over each of numGroups groups of channels, then scales and
 // shifts per channel.
 //
 //	group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor
@@ -451,7 +451,7 @@ type LayerNormOptions struct {
 	CuDNNEnable *bool    // default: true
 }
 
-// LayerNorm normalises over the trailing dimensions normalized_shape of each sample, then scales
+// LayerNorm normalises over the trailing dimensions normalizedShape of each sample, then scales
 // and shifts element by element.
 //
 //	layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enable=True) -> Tensor
@@ -486,8 +486,8 @@ func LayerNorm(input Tensor, normalizedShape []int64, opts ...LayerNormOptions) 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NativeBatchNorm is batch_norm that also returns the mean and the inverse standard deviation used
-// in training, for backward.
+// NativeBatchNorm is [BatchNorm] that also returns the mean and the inverse standard deviation
+// used in training, for backward.
 //
 //	native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
 func NativeBatchNorm(input, weight, bias, runningMean, runningVar Tensor, training bool, momentum, eps float64) (Tensor, Tensor, Tensor) {
@@ -522,8 +522,8 @@ func NativeBatchNorm(input, weight, bias, runningMean, runningVar Tensor, traini
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// NativeBatchNormOut is batch_norm that also returns the mean and the inverse standard deviation
-// used in training, for backward, into out.
+// NativeBatchNormOut is [BatchNorm] that also returns the mean and the inverse standard deviation
+// used in training, for backward, into out, saveMean and saveInvstd.
 //
 //	native_batch_norm.out(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -566,19 +566,19 @@ func NativeBatchNormOut(input, weight, bias, runningMean, runningVar Tensor, tra
 	return out, saveMean, saveInvstd
 }
 
-// NativeGroupNorm is group_norm that also returns the mean and the inverse standard deviation of
+// NativeGroupNorm is [GroupNorm] that also returns the mean and the inverse standard deviation of
 // each group, (N, group).
 //
 //	native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)
-func NativeGroupNorm(input, weight, bias Tensor, n_, c_, hxW_, group int64, eps float64) (Tensor, Tensor, Tensor) {
+func NativeGroupNorm(input, weight, bias Tensor, n, c, hxW, group int64, eps float64) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope  unsafe.Pointer
 		input  unsafe.Pointer
 		weight unsafe.Pointer
 		bias   unsafe.Pointer
-		n_     int64
-		c_     int64
-		hxW_   int64
+		n      int64
+		c      int64
+		hxW    int64
 		group  int64
 		eps    float64
 		r0     outTensor
@@ -588,9 +588,9 @@ func NativeGroupNorm(input, weight, bias Tensor, n_, c_, hxW_, group int64, eps 
 	blk.input = input.word(opNativeGroupNorm, "input")
 	blk.weight = unsafe.Pointer(weight.T)
 	blk.bias = unsafe.Pointer(bias.T)
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.hxW_ = hxW_
+	blk.n = n
+	blk.c = c
+	blk.hxW = hxW
 	blk.group = group
 	blk.eps = eps
 	call(opNativeGroupNorm, unsafe.Pointer(&blk))
@@ -600,21 +600,21 @@ func NativeGroupNorm(input, weight, bias Tensor, n_, c_, hxW_, group int64, eps 
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// NativeGroupNormOut is group_norm that also returns the mean and the inverse standard deviation
-// of each group, (N, group), into out.
+// NativeGroupNormOut is [GroupNorm] that also returns the mean and the inverse standard deviation
+// of each group, (N, group), into out0, out1 and out2.
 //
 //	native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
 // It returns out0, out1 and out2.
-func NativeGroupNormOut(input, weight, bias Tensor, n_, c_, hxW_, group int64, eps float64, out0, out1, out2 Tensor) (Tensor, Tensor, Tensor) {
+func NativeGroupNormOut(input, weight, bias Tensor, n, c, hxW, group int64, eps float64, out0, out1, out2 Tensor) (Tensor, Tensor, Tensor) {
 	var blk struct {
 		scope  unsafe.Pointer
 		input  unsafe.Pointer
 		weight unsafe.Pointer
 		bias   unsafe.Pointer
-		n_     int64
-		c_     int64
-		hxW_   int64
+		n      int64
+		c      int64
+		hxW    int64
 		group  int64
 		eps    float64
 		out0   unsafe.Pointer
@@ -624,9 +624,9 @@ func NativeGroupNormOut(input, weight, bias Tensor, n_, c_, hxW_, group int64, e
 	blk.input = input.word(opNativeGroupNormOut, "input")
 	blk.weight = unsafe.Pointer(weight.T)
 	blk.bias = unsafe.Pointer(bias.T)
-	blk.n_ = n_
-	blk.c_ = c_
-	blk.hxW_ = hxW_
+	blk.n = n
+	blk.c = c
+	blk.hxW = hxW
 	blk.group = group
 	blk.eps = eps
 	blk.out0 = out0.word(opNativeGroupNormOut, "out0")
@@ -642,7 +642,7 @@ func NativeGroupNormOut(input, weight, bias Tensor, n_, c_, hxW_, group int64, e
 	return out0, out1, out2
 }
 
-// NativeLayerNorm is layer_norm that also returns the mean and the inverse standard deviation of
+// NativeLayerNorm is [LayerNorm] that also returns the mean and the inverse standard deviation of
 // each sample, for backward.
 //
 //	native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)
@@ -671,8 +671,8 @@ func NativeLayerNorm(input Tensor, normalizedShape []int64, weight, bias Tensor,
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
-// NativeLayerNormOut is layer_norm that also returns the mean and the inverse standard deviation
-// of each sample, for backward, into out.
+// NativeLayerNormOut is [LayerNorm] that also returns the mean and the inverse standard deviation
+// of each sample, for backward, into out0, out1 and out2.
 //
 //	native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -714,8 +714,8 @@ type RMSNormOptions struct {
 	Eps    *float64 // default: none
 }
 
-// RMSNorm divides each sample by the root mean square over the trailing dimensions
-// normalized_shape and multiplies by weight.
+// RMSNorm divides each sample by the root mean square over the trailing dimensions normalizedShape
+// and multiplies by weight.
 //
 //	rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor
 //

@@ -170,7 +170,7 @@ type FusedAdagradTensorLROptions struct {
 }
 
 // FusedAdagradTensorLR takes one Adagrad step for a whole list of parameters in one kernel,
-// updating parameters and sums of squares.
+// updating parameters and sums of squares; the learning rate lr is a 0-d tensor.
 //
 //	_fused_adagrad.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] state_sums_out)
 func FusedAdagradTensorLR(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, opts ...FusedAdagradTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, stateSumsOut []Tensor) {
@@ -222,7 +222,7 @@ func FusedAdagradTensorLR(self, grads, stateSums, stateSteps []Tensor, lr Tensor
 }
 
 // FusedAdagradTensorLR_ takes one Adagrad step for a whole list of parameters in one kernel,
-// updating parameters and sums of squares, in place.
+// updating parameters and sums of squares; the learning rate lr is a 0-d tensor, in place.
 //
 //	_fused_adagrad_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
 func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, opts ...FusedAdagradTensorLROptions) {
@@ -270,7 +270,7 @@ func FusedAdagradTensorLR_(self, grads, stateSums, stateSteps []Tensor, lr Tenso
 }
 
 // FusedAdagradTensorLROut takes one Adagrad step for a whole list of parameters in one kernel,
-// updating parameters and sums of squares, into out.
+// updating parameters and sums of squares; the learning rate lr is a 0-d tensor, into out.
 //
 //	_fused_adagrad.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
 func FusedAdagradTensorLROut(self, grads, stateSums, stateSteps []Tensor, lr Tensor, lrDecay, weightDecay, eps float64, maximize bool, out []Tensor, opts ...FusedAdagradTensorLROptions) {
@@ -521,7 +521,7 @@ type FusedAdamTensorLROptions struct {
 }
 
 // FusedAdamTensorLR takes one Adam step for a whole list of parameters in one kernel, with weight
-// decay added to the gradients.
+// decay added to the gradients; the learning rate lr is a 0-d tensor.
 //
 //	_fused_adam.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)
 func FusedAdamTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, expAvgsOut []Tensor, expAvgSqsOut []Tensor, maxExpAvgSqsOut []Tensor) {
@@ -587,7 +587,7 @@ func FusedAdamTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps
 }
 
 // FusedAdamTensorLR_ takes one Adam step for a whole list of parameters in one kernel, with weight
-// decay added to the gradients, in place.
+// decay added to the gradients; the learning rate lr is a 0-d tensor, in place.
 //
 //	_fused_adam_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
 func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamTensorLROptions) {
@@ -647,7 +647,7 @@ func FusedAdamTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 }
 
 // FusedAdamTensorLROut takes one Adam step for a whole list of parameters in one kernel, with
-// weight decay added to the gradients, into out.
+// weight decay added to the gradients; the learning rate lr is a 0-d tensor, into out.
 //
 //	_fused_adam.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
 func FusedAdamTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamTensorLROptions) {
@@ -910,7 +910,7 @@ type FusedAdamWTensorLROptions struct {
 }
 
 // FusedAdamWTensorLR takes one AdamW step for a whole list of parameters in one kernel, with
-// weight decay apart from the gradients.
+// weight decay apart from the gradients; the learning rate lr is a 0-d tensor.
 //
 //	_fused_adamw.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)
 func FusedAdamWTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, expAvgsOut []Tensor, expAvgSqsOut []Tensor, maxExpAvgSqsOut []Tensor) {
@@ -976,7 +976,7 @@ func FusedAdamWTensorLR(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateStep
 }
 
 // FusedAdamWTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
-// weight decay apart from the gradients, in place.
+// weight decay apart from the gradients; the learning rate lr is a 0-d tensor, in place.
 //
 //	_fused_adamw_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
 func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, opts ...FusedAdamWTensorLROptions) {
@@ -1036,7 +1036,7 @@ func FusedAdamWTensorLR_(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSte
 }
 
 // FusedAdamWTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
-// weight decay apart from the gradients, into out.
+// weight decay apart from the gradients; the learning rate lr is a 0-d tensor, into out.
 //
 //	_fused_adamw.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
 func FusedAdamWTensorLROut(self, grads, expAvgs, expAvgSqs, maxExpAvgSqs, stateSteps []Tensor, lr Tensor, beta1, beta2, weightDecay, eps float64, amsgrad, maximize bool, out []Tensor, opts ...FusedAdamWTensorLROptions) {
@@ -1261,7 +1261,7 @@ type FusedSGDTensorLROptions struct {
 }
 
 // FusedSGDTensorLR takes one step of stochastic gradient descent, with momentum if asked, for a
-// whole list of parameters in one kernel.
+// whole list of parameters in one kernel; the learning rate lr is a 0-d tensor.
 //
 //	_fused_sgd.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] momentum_buffer_list_out)
 func FusedSGDTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDTensorLROptions) (selfOut []Tensor, gradsOut []Tensor, momentumBufferListOut []Tensor) {
@@ -1313,7 +1313,7 @@ func FusedSGDTensorLR(self, grads, momentumBufferList []Tensor, weightDecay, mom
 }
 
 // FusedSGDTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
-// whole list of parameters in one kernel, in place.
+// whole list of parameters in one kernel; the learning rate lr is a 0-d tensor, in place.
 //
 //	_fused_sgd_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
 func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, opts ...FusedSGDTensorLROptions) {
@@ -1361,7 +1361,7 @@ func FusedSGDTensorLR_(self, grads, momentumBufferList []Tensor, weightDecay, mo
 }
 
 // FusedSGDTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for a
-// whole list of parameters in one kernel, into out.
+// whole list of parameters in one kernel; the learning rate lr is a 0-d tensor, into out.
 //
 //	_fused_sgd.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> ()
 func FusedSGDTensorLROut(self, grads, momentumBufferList []Tensor, weightDecay, momentum float64, lr Tensor, dampening float64, nesterov, maximize, isFirstStep bool, out []Tensor, opts ...FusedSGDTensorLROptions) {

@@ -29,7 +29,7 @@ func SpecialChebyshevPolynomialT(x, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialTNScalar returns the Chebyshev polynomial of the first kind and degree
-// n at x, cos(n·acos(x)) inside [-1, 1].
+// n at x, cos(n·acos(x)) inside [-1, 1]. n is a number.
 //
 //	special_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -49,7 +49,7 @@ func SpecialChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialChebyshevPolynomialTNScalarOut returns the Chebyshev polynomial of the first kind and
-// degree n at x, cos(n·acos(x)) inside [-1, 1], into out.
+// degree n at x, cos(n·acos(x)) inside [-1, 1], into out. n is a number.
 //
 //	special_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -98,7 +98,7 @@ func SpecialChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialTXScalar returns the Chebyshev polynomial of the first kind and degree
-// n at x, cos(n·acos(x)) inside [-1, 1].
+// n at x, cos(n·acos(x)) inside [-1, 1]. x is a number.
 //
 //	special_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -118,7 +118,7 @@ func SpecialChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialTXScalarOut returns the Chebyshev polynomial of the first kind and
-// degree n at x, cos(n·acos(x)) inside [-1, 1], into out.
+// degree n at x, cos(n·acos(x)) inside [-1, 1], into out. x is a number.
 //
 //	special_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -163,7 +163,7 @@ func SpecialChebyshevPolynomialU(x, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialUNScalar returns the Chebyshev polynomial of the second kind and
-// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a).
+// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). n is a number.
 //
 //	special_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -183,7 +183,7 @@ func SpecialChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialChebyshevPolynomialUNScalarOut returns the Chebyshev polynomial of the second kind and
-// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a), into out.
+// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a), into out. n is a number.
 //
 //	special_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -232,7 +232,7 @@ func SpecialChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialUXScalar returns the Chebyshev polynomial of the second kind and
-// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a).
+// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). x is a number.
 //
 //	special_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -252,7 +252,7 @@ func SpecialChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialUXScalarOut returns the Chebyshev polynomial of the second kind and
-// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a), into out.
+// degree n at x, sin((n+1)·a) / sin(a) for x = cos(a), into out. x is a number.
 //
 //	special_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -297,7 +297,7 @@ func SpecialChebyshevPolynomialV(x, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialVNScalar returns the Chebyshev polynomial of the third kind and degree
-// n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
+// n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). n is a number.
 //
 //	special_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -317,7 +317,7 @@ func SpecialChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialChebyshevPolynomialVNScalarOut returns the Chebyshev polynomial of the third kind and
-// degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a), into out.
+// degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a), into out. n is a number.
 //
 //	special_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -366,7 +366,7 @@ func SpecialChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialVXScalar returns the Chebyshev polynomial of the third kind and degree
-// n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
+// n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). x is a number.
 //
 //	special_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -386,7 +386,7 @@ func SpecialChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialVXScalarOut returns the Chebyshev polynomial of the third kind and
-// degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a), into out.
+// degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a), into out. x is a number.
 //
 //	special_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -431,7 +431,7 @@ func SpecialChebyshevPolynomialW(x, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialWNScalar returns the Chebyshev polynomial of the fourth kind and
-// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
+// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). n is a number.
 //
 //	special_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -451,7 +451,7 @@ func SpecialChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialChebyshevPolynomialWNScalarOut returns the Chebyshev polynomial of the fourth kind and
-// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a), into out.
+// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a), into out. n is a number.
 //
 //	special_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -500,7 +500,7 @@ func SpecialChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialWXScalar returns the Chebyshev polynomial of the fourth kind and
-// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
+// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). x is a number.
 //
 //	special_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -520,7 +520,7 @@ func SpecialChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialChebyshevPolynomialWXScalarOut returns the Chebyshev polynomial of the fourth kind and
-// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a), into out.
+// degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a), into out. x is a number.
 //
 //	special_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -586,7 +586,7 @@ func SpecialHermitePolynomialHe(x, n Tensor) Tensor {
 }
 
 // SpecialHermitePolynomialHeNScalar returns the probabilists' Hermite polynomial of degree n at x:
-// 1, x, x² - 1 for n = 0, 1, 2.
+// 1, x, x² - 1 for n = 0, 1, 2. n is a number.
 //
 //	special_hermite_polynomial_he.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -606,7 +606,7 @@ func SpecialHermitePolynomialHeNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialHermitePolynomialHeNScalarOut returns the probabilists' Hermite polynomial of degree n at
-// x: 1, x, x² - 1 for n = 0, 1, 2, into out.
+// x: 1, x, x² - 1 for n = 0, 1, 2, into out. n is a number.
 //
 //	special_hermite_polynomial_he.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -655,7 +655,7 @@ func SpecialHermitePolynomialHeOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialHermitePolynomialHeXScalar returns the probabilists' Hermite polynomial of degree n at x:
-// 1, x, x² - 1 for n = 0, 1, 2.
+// 1, x, x² - 1 for n = 0, 1, 2. x is a number.
 //
 //	special_hermite_polynomial_he.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -675,7 +675,7 @@ func SpecialHermitePolynomialHeXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialHermitePolynomialHeXScalarOut returns the probabilists' Hermite polynomial of degree n at
-// x: 1, x, x² - 1 for n = 0, 1, 2, into out.
+// x: 1, x, x² - 1 for n = 0, 1, 2, into out. x is a number.
 //
 //	special_hermite_polynomial_he.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -699,7 +699,7 @@ func SpecialHermitePolynomialHeXScalarOut(x Scalar, n, out Tensor) Tensor {
 }
 
 // SpecialHermitePolynomialHNScalar returns the physicists' Hermite polynomial of degree n at x: 1,
-// 2x, 4x² - 2 for n = 0, 1, 2.
+// 2x, 4x² - 2 for n = 0, 1, 2. n is a number.
 //
 //	special_hermite_polynomial_h.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -719,7 +719,7 @@ func SpecialHermitePolynomialHNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialHermitePolynomialHNScalarOut returns the physicists' Hermite polynomial of degree n at x:
-// 1, 2x, 4x² - 2 for n = 0, 1, 2, into out.
+// 1, 2x, 4x² - 2 for n = 0, 1, 2, into out. n is a number.
 //
 //	special_hermite_polynomial_h.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -768,7 +768,7 @@ func SpecialHermitePolynomialHOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialHermitePolynomialHXScalar returns the physicists' Hermite polynomial of degree n at x: 1,
-// 2x, 4x² - 2 for n = 0, 1, 2.
+// 2x, 4x² - 2 for n = 0, 1, 2. x is a number.
 //
 //	special_hermite_polynomial_h.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -788,7 +788,7 @@ func SpecialHermitePolynomialHXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialHermitePolynomialHXScalarOut returns the physicists' Hermite polynomial of degree n at x:
-// 1, 2x, 4x² - 2 for n = 0, 1, 2, into out.
+// 1, 2x, 4x² - 2 for n = 0, 1, 2, into out. x is a number.
 //
 //	special_hermite_polynomial_h.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -833,7 +833,7 @@ func SpecialLaguerrePolynomialL(x, n Tensor) Tensor {
 }
 
 // SpecialLaguerrePolynomialLNScalar returns the Laguerre polynomial of degree n at x: 1, 1 - x, 1
-// - 2x + x²/2 for n = 0, 1, 2.
+// - 2x + x²/2 for n = 0, 1, 2. n is a number.
 //
 //	special_laguerre_polynomial_l.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -853,7 +853,7 @@ func SpecialLaguerrePolynomialLNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialLaguerrePolynomialLNScalarOut returns the Laguerre polynomial of degree n at x: 1, 1 - x,
-// 1 - 2x + x²/2 for n = 0, 1, 2, into out.
+// 1 - 2x + x²/2 for n = 0, 1, 2, into out. n is a number.
 //
 //	special_laguerre_polynomial_l.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -902,7 +902,7 @@ func SpecialLaguerrePolynomialLOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialLaguerrePolynomialLXScalar returns the Laguerre polynomial of degree n at x: 1, 1 - x, 1
-// - 2x + x²/2 for n = 0, 1, 2.
+// - 2x + x²/2 for n = 0, 1, 2. x is a number.
 //
 //	special_laguerre_polynomial_l.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -922,7 +922,7 @@ func SpecialLaguerrePolynomialLXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialLaguerrePolynomialLXScalarOut returns the Laguerre polynomial of degree n at x: 1, 1 - x,
-// 1 - 2x + x²/2 for n = 0, 1, 2, into out.
+// 1 - 2x + x²/2 for n = 0, 1, 2, into out. x is a number.
 //
 //	special_laguerre_polynomial_l.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -967,7 +967,7 @@ func SpecialLegendrePolynomialP(x, n Tensor) Tensor {
 }
 
 // SpecialLegendrePolynomialPNScalar returns the Legendre polynomial of degree n at x: 1, x, (3x² -
-// 1)/2 for n = 0, 1, 2.
+// 1)/2 for n = 0, 1, 2. n is a number.
 //
 //	special_legendre_polynomial_p.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -987,7 +987,7 @@ func SpecialLegendrePolynomialPNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialLegendrePolynomialPNScalarOut returns the Legendre polynomial of degree n at x: 1, x,
-// (3x² - 1)/2 for n = 0, 1, 2, into out.
+// (3x² - 1)/2 for n = 0, 1, 2, into out. n is a number.
 //
 //	special_legendre_polynomial_p.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1036,7 +1036,7 @@ func SpecialLegendrePolynomialPOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialLegendrePolynomialPXScalar returns the Legendre polynomial of degree n at x: 1, x, (3x² -
-// 1)/2 for n = 0, 1, 2.
+// 1)/2 for n = 0, 1, 2. x is a number.
 //
 //	special_legendre_polynomial_p.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -1056,7 +1056,7 @@ func SpecialLegendrePolynomialPXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialLegendrePolynomialPXScalarOut returns the Legendre polynomial of degree n at x: 1, x,
-// (3x² - 1)/2 for n = 0, 1, 2, into out.
+// (3x² - 1)/2 for n = 0, 1, 2, into out. x is a number.
 //
 //	special_legendre_polynomial_p.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1101,7 +1101,7 @@ func SpecialShiftedChebyshevPolynomialT(x, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialTNScalar returns the Chebyshev polynomial of the first kind and
-// degree n at 2x - 1, for x in [0, 1].
+// degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -1121,7 +1121,7 @@ func SpecialShiftedChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialTNScalarOut returns the Chebyshev polynomial of the first kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1170,7 +1170,7 @@ func SpecialShiftedChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialTXScalar returns the Chebyshev polynomial of the first kind and
-// degree n at 2x - 1, for x in [0, 1].
+// degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -1190,7 +1190,7 @@ func SpecialShiftedChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialTXScalarOut returns the Chebyshev polynomial of the first kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1235,7 +1235,7 @@ func SpecialShiftedChebyshevPolynomialU(x, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialUNScalar returns the Chebyshev polynomial of the second kind
-// and degree n at 2x - 1, for x in [0, 1].
+// and degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -1255,7 +1255,7 @@ func SpecialShiftedChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialUNScalarOut returns the Chebyshev polynomial of the second kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1304,7 +1304,7 @@ func SpecialShiftedChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialUXScalar returns the Chebyshev polynomial of the second kind
-// and degree n at 2x - 1, for x in [0, 1].
+// and degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -1324,7 +1324,7 @@ func SpecialShiftedChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialUXScalarOut returns the Chebyshev polynomial of the second kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1369,7 +1369,7 @@ func SpecialShiftedChebyshevPolynomialV(x, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialVNScalar returns the Chebyshev polynomial of the third kind and
-// degree n at 2x - 1, for x in [0, 1].
+// degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -1389,7 +1389,7 @@ func SpecialShiftedChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialVNScalarOut returns the Chebyshev polynomial of the third kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1438,7 +1438,7 @@ func SpecialShiftedChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialVXScalar returns the Chebyshev polynomial of the third kind and
-// degree n at 2x - 1, for x in [0, 1].
+// degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -1458,7 +1458,7 @@ func SpecialShiftedChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialVXScalarOut returns the Chebyshev polynomial of the third kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1503,7 +1503,7 @@ func SpecialShiftedChebyshevPolynomialW(x, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialWNScalar returns the Chebyshev polynomial of the fourth kind
-// and degree n at 2x - 1, for x in [0, 1].
+// and degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor
 //
@@ -1523,7 +1523,7 @@ func SpecialShiftedChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialWNScalarOut returns the Chebyshev polynomial of the fourth kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1572,7 +1572,7 @@ func SpecialShiftedChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialWXScalar returns the Chebyshev polynomial of the fourth kind
-// and degree n at 2x - 1, for x in [0, 1].
+// and degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor
 //
@@ -1592,7 +1592,7 @@ func SpecialShiftedChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 }
 
 // SpecialShiftedChebyshevPolynomialWXScalarOut returns the Chebyshev polynomial of the fourth kind
-// and degree n at 2x - 1, for x in [0, 1], into out.
+// and degree n at 2x - 1, for x in [0, 1], into out. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// AdaptiveAvgPool1d averages (N, C, L) into (N, C, output_size) with windows chosen to cover the
+// AdaptiveAvgPool1d averages (N, C, L) into (N, C, outputSize) with windows chosen to cover the
 // whole length.
 //
 //	adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor
@@ -28,8 +28,8 @@ func AdaptiveAvgPool1d(self Tensor, outputSize []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AdaptiveAvgPool1dOut averages (N, C, L) into (N, C, output_size) with windows chosen to cover
-// the whole length, into out.
+// AdaptiveAvgPool1dOut averages (N, C, L) into (N, C, outputSize) with windows chosen to cover the
+// whole length, into out.
 //
 //	adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -53,7 +53,7 @@ func AdaptiveAvgPool1dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 	return out
 }
 
-// AdaptiveAvgPool2d averages (N, C, H, W) into (N, C, output_size...) with windows chosen to cover
+// AdaptiveAvgPool2d averages (N, C, H, W) into (N, C, outputSize...) with windows chosen to cover
 // the whole plane.
 //
 //	adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor
@@ -74,7 +74,7 @@ func AdaptiveAvgPool2d(self Tensor, outputSize []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AdaptiveAvgPool2dOut averages (N, C, H, W) into (N, C, output_size...) with windows chosen to
+// AdaptiveAvgPool2dOut averages (N, C, H, W) into (N, C, outputSize...) with windows chosen to
 // cover the whole plane, into out.
 //
 //	adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)
@@ -99,7 +99,7 @@ func AdaptiveAvgPool2dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 	return out
 }
 
-// AdaptiveAvgPool3d averages (N, C, D, H, W) into (N, C, output_size...) with windows chosen to
+// AdaptiveAvgPool3d averages (N, C, D, H, W) into (N, C, outputSize...) with windows chosen to
 // cover the whole volume.
 //
 //	adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor
@@ -120,7 +120,7 @@ func AdaptiveAvgPool3d(self Tensor, outputSize []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AdaptiveAvgPool3dOut averages (N, C, D, H, W) into (N, C, output_size...) with windows chosen to
+// AdaptiveAvgPool3dOut averages (N, C, D, H, W) into (N, C, outputSize...) with windows chosen to
 // cover the whole volume, into out.
 //
 //	adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!)
@@ -146,7 +146,7 @@ func AdaptiveAvgPool3dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 }
 
 // AdaptiveMaxPool1d takes maxima of (N, C, L) over windows that cover it, giving (N, C,
-// output_size), and their int64 positions.
+// outputSize), and their int64 positions.
 //
 //	adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)
 //
@@ -168,7 +168,7 @@ func AdaptiveMaxPool1d(self Tensor, outputSize []int64) (Tensor, Tensor) {
 }
 
 // AdaptiveMaxPool2d takes maxima of (N, C, H, W) over windows that cover it, giving (N, C,
-// output_size...), and their int64 positions.
+// outputSize...), and their int64 positions.
 //
 //	adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)
 //
@@ -190,7 +190,7 @@ func AdaptiveMaxPool2d(self Tensor, outputSize []int64) (Tensor, Tensor) {
 }
 
 // AdaptiveMaxPool2dOut takes maxima of (N, C, H, W) over windows that cover it, giving (N, C,
-// output_size...), and their int64 positions, into out.
+// outputSize...), and their int64 positions, into out and indices.
 //
 //	adaptive_max_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))
 //
@@ -218,7 +218,7 @@ func AdaptiveMaxPool2dOut(self Tensor, outputSize []int64, out, indices Tensor) 
 }
 
 // AdaptiveMaxPool3d takes maxima of (N, C, D, H, W) over windows that cover it, giving (N, C,
-// output_size...), and their int64 positions.
+// outputSize...), and their int64 positions.
 //
 //	adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)
 //
@@ -240,7 +240,7 @@ func AdaptiveMaxPool3d(self Tensor, outputSize []int64) (Tensor, Tensor) {
 }
 
 // AdaptiveMaxPool3dOut takes maxima of (N, C, D, H, W) over windows that cover it, giving (N, C,
-// output_size...), and their int64 positions, into out.
+// outputSize...), and their int64 positions, into out and indices.
 //
 //	adaptive_max_pool3d.out(Tensor self, int[3] output_size, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))
 //
@@ -275,8 +275,8 @@ type AvgPool1dOptions struct {
 	CountIncludePad *bool // default: true
 }
 
-// AvgPool1d averages windows of kernel_size elements over the last dimension: (N, C, L) → (N, C,
-// Lout); stride defaults to kernel_size.
+// AvgPool1d averages windows of kernelSize elements over the last dimension: (N, C, L) → (N, C,
+// Lout); stride defaults to kernelSize.
 //
 //	avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor
 //
@@ -313,8 +313,8 @@ func AvgPool1d(self Tensor, kernelSize []int64, opts ...AvgPool1dOptions) Tensor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool1dOut averages windows of kernel_size elements over the last dimension: (N, C, L) → (N,
-// C, Lout); stride defaults to kernel_size, into out.
+// AvgPool1dOut averages windows of kernelSize elements over the last dimension: (N, C, L) → (N, C,
+// Lout); stride defaults to kernelSize, into out.
 //
 //	avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -364,8 +364,8 @@ type AvgPool2dOptions struct {
 	DivisorOverride *int64 // default: none
 }
 
-// AvgPool2d averages kernel_size windows over the last two dimensions: (N, C, H, W) → (N, C, Hout,
-// Wout); stride defaults to kernel_size.
+// AvgPool2d averages kernelSize windows over the last two dimensions: (N, C, H, W) → (N, C, Hout,
+// Wout); stride defaults to kernelSize.
 //
 //	avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor
 //
@@ -404,8 +404,8 @@ func AvgPool2d(self Tensor, kernelSize []int64, opts ...AvgPool2dOptions) Tensor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool2dOut averages kernel_size windows over the last two dimensions: (N, C, H, W) → (N, C,
-// Hout, Wout); stride defaults to kernel_size, into out.
+// AvgPool2dOut averages kernelSize windows over the last two dimensions: (N, C, H, W) → (N, C,
+// Hout, Wout); stride defaults to kernelSize, into out.
 //
 //	avg_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -457,7 +457,7 @@ type AvgPool3dOptions struct {
 	DivisorOverride *int64 // default: none
 }
 
-// AvgPool3d averages kernel_size windows over the last three dimensions: (N, C, D, H, W) → (N, C,
+// AvgPool3d averages kernelSize windows over the last three dimensions: (N, C, D, H, W) → (N, C,
 // Dout, Hout, Wout).
 //
 //	avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor
@@ -497,7 +497,7 @@ func AvgPool3d(self Tensor, kernelSize []int64, opts ...AvgPool3dOptions) Tensor
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AvgPool3dOut averages kernel_size windows over the last three dimensions: (N, C, D, H, W) → (N,
+// AvgPool3dOut averages kernelSize windows over the last three dimensions: (N, C, D, H, W) → (N,
 // C, Dout, Hout, Wout), into out.
 //
 //	avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -542,7 +542,7 @@ func AvgPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool3d
 }
 
 // FractionalMaxPool2d takes maxima over windows placed at pseudo-random steps that give
-// output_size; also returns int64 positions.
+// outputSize; also returns int64 positions.
 //
 //	fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)
 //
@@ -570,7 +570,7 @@ func FractionalMaxPool2d(self Tensor, kernelSize, outputSize []int64, randomSamp
 }
 
 // FractionalMaxPool2dOutput takes maxima over windows placed at pseudo-random steps that give
-// output_size; also returns int64 positions, into out.
+// outputSize; also returns int64 positions, into output and indices.
 //
 //	fractional_max_pool2d.output(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples, *, Tensor(a!) output, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))
 //
@@ -604,7 +604,7 @@ func FractionalMaxPool2dOutput(self Tensor, kernelSize, outputSize []int64, rand
 }
 
 // FractionalMaxPool3d takes maxima over three-dimensional windows placed at pseudo-random steps
-// that give output_size, and their int64 positions.
+// that give outputSize, and their int64 positions.
 //
 //	fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)
 //
@@ -632,7 +632,7 @@ func FractionalMaxPool3d(self Tensor, kernelSize, outputSize []int64, randomSamp
 }
 
 // FractionalMaxPool3dOutput takes maxima over three-dimensional windows placed at pseudo-random
-// steps that give output_size, and their int64 positions, into out.
+// steps that give outputSize, and their int64 positions, into output and indices.
 //
 //	fractional_max_pool3d.output(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples, *, Tensor(a!) output, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))
 //
@@ -673,7 +673,7 @@ type MaxPool1dOptions struct {
 	CeilMode bool
 }
 
-// MaxPool1d takes maxima over windows of kernel_size elements of the last dimension: (N, C, L) →
+// MaxPool1d takes maxima over windows of kernelSize elements of the last dimension: (N, C, L) →
 // (N, C, Lout).
 //
 //	max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor
@@ -723,7 +723,7 @@ type MaxPool1dWithIndicesOptions struct {
 	CeilMode bool
 }
 
-// MaxPool1dWithIndices is max_pool1d that also returns the int64 position of each maximum in the
+// MaxPool1dWithIndices is [MaxPool1d] that also returns the int64 position of each maximum in the
 // input.
 //
 //	max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
@@ -774,8 +774,8 @@ type MaxPool2dOptions struct {
 	CeilMode bool
 }
 
-// MaxPool2d takes maxima over kernel_size windows of the last two dimensions: (N, C, H, W) → (N,
-// C, Hout, Wout).
+// MaxPool2d takes maxima over kernelSize windows of the last two dimensions: (N, C, H, W) → (N, C,
+// Hout, Wout).
 //
 //	max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor
 //
@@ -824,7 +824,7 @@ type MaxPool2dWithIndicesOptions struct {
 	CeilMode bool
 }
 
-// MaxPool2dWithIndices is max_pool2d that also returns the int64 position of each maximum in its
+// MaxPool2dWithIndices is [MaxPool2d] that also returns the int64 position of each maximum in its
 // flattened input plane.
 //
 //	max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
@@ -867,8 +867,8 @@ func MaxPool2dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool2dWith
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// MaxPool2dWithIndicesOut is max_pool2d that also returns the int64 position of each maximum in
-// its flattened input plane, into out.
+// MaxPool2dWithIndicesOut is [MaxPool2d] that also returns the int64 position of each maximum in
+// its flattened input plane, into out and indices.
 //
 //	max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))
 //
@@ -924,7 +924,7 @@ type MaxPool3dOptions struct {
 	CeilMode bool
 }
 
-// MaxPool3d takes maxima over kernel_size windows of the last three dimensions: (N, C, D, H, W) →
+// MaxPool3d takes maxima over kernelSize windows of the last three dimensions: (N, C, D, H, W) →
 // (N, C, Dout, Hout, Wout).
 //
 //	max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor
@@ -974,7 +974,7 @@ type MaxPool3dWithIndicesOptions struct {
 	CeilMode bool
 }
 
-// MaxPool3dWithIndices is max_pool3d that also returns the int64 position of each maximum in its
+// MaxPool3dWithIndices is [MaxPool3d] that also returns the int64 position of each maximum in its
 // flattened input volume.
 //
 //	max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
@@ -1017,8 +1017,8 @@ func MaxPool3dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool3dWith
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// MaxPool3dWithIndicesOut is max_pool3d that also returns the int64 position of each maximum in
-// its flattened input volume, into out.
+// MaxPool3dWithIndicesOut is [MaxPool3d] that also returns the int64 position of each maximum in
+// its flattened input volume, into out and indices.
 //
 //	max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))
 //
@@ -1066,8 +1066,8 @@ func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tenso
 	return out, indices
 }
 
-// MaxUnpool2d puts pooled values back at the positions in indices of a zero plane of output_size,
-// partly undoing max_pool2d.
+// MaxUnpool2d puts pooled values back at the positions in indices of a zero plane of outputSize,
+// partly undoing [MaxPool2d].
 //
 //	max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor
 //
@@ -1091,7 +1091,7 @@ func MaxUnpool2d(self, indices Tensor, outputSize []int64) Tensor {
 }
 
 // MaxUnpool2dOut puts pooled values back at the positions in indices of a zero plane of
-// output_size, partly undoing max_pool2d, into out.
+// outputSize, partly undoing [MaxPool2d], into out.
 //
 //	max_unpool2d.out(Tensor self, Tensor indices, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1118,8 +1118,8 @@ func MaxUnpool2dOut(self, indices Tensor, outputSize []int64, out Tensor) Tensor
 	return out
 }
 
-// MaxUnpool3d puts pooled values back at the positions in indices of a zero volume of output_size,
-// partly undoing max_pool3d.
+// MaxUnpool3d puts pooled values back at the positions in indices of a zero volume of outputSize,
+// partly undoing [MaxPool3d].
 //
 //	max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor
 //
@@ -1149,7 +1149,7 @@ func MaxUnpool3d(self, indices Tensor, outputSize, stride, padding []int64) Tens
 }
 
 // MaxUnpool3dOut puts pooled values back at the positions in indices of a zero volume of
-// output_size, partly undoing max_pool3d, into out.
+// outputSize, partly undoing [MaxPool3d], into out.
 //
 //	max_unpool3d.out(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -13,7 +13,7 @@ type AddBMMOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// AddBMM returns beta × self + alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
+// AddBMM returns Beta × self + Alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
 // (b×n×m), (b×m×p) → (n×p).
 //
 //	addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
@@ -56,7 +56,7 @@ func (self Tensor) AddBMM(batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor {
 	return AddBMM(self, batch1, batch2, opts...)
 }
 
-// AddBMM_ returns beta × self + alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
+// AddBMM_ returns Beta × self + Alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
 // (b×n×m), (b×m×p) → (n×p), in place.
 //
 //	addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
@@ -100,7 +100,7 @@ func (self Tensor) AddBMM_(batch1, batch2 Tensor, opts ...AddBMMOptions) Tensor 
 	return AddBMM_(self, batch1, batch2, opts...)
 }
 
-// AddBMMOut returns beta × self + alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
+// AddBMMOut returns Beta × self + Alpha × Σ batch1[i]·batch2[i], one matrix summed over the batch:
 // (b×n×m), (b×m×p) → (n×p), into out.
 //
 //	addbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -148,7 +148,7 @@ type AddMMOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// AddMM returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
+// AddMM returns Beta × self + Alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
 // result.
 //
 //	addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
@@ -191,7 +191,7 @@ func (self Tensor) AddMM(mat1, mat2 Tensor, opts ...AddMMOptions) Tensor {
 	return AddMM(self, mat1, mat2, opts...)
 }
 
-// AddMM_ returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
+// AddMM_ returns Beta × self + Alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
 // result, in place.
 //
 //	addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
@@ -241,8 +241,8 @@ type AddMMDTypeOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// AddMMDType returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
-// the result.
+// AddMMDType returns Beta × self + Alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
+// the result, with the result in outDType.
 //
 //	addmm.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor
 //
@@ -281,8 +281,8 @@ func AddMMDType(self, mat1, mat2 Tensor, outDType DType, opts ...AddMMDTypeOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AddMMDTypeOut returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
-// the result, into out.
+// AddMMDTypeOut returns Beta × self + Alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
+// the result, with the result in outDType, into out.
 //
 //	addmm.dtype_out(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
@@ -325,7 +325,7 @@ func AddMMDTypeOut(self, mat1, mat2 Tensor, outDType DType, out Tensor, opts ...
 	return out
 }
 
-// AddMMOut returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
+// AddMMOut returns Beta × self + Alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to the
 // result, into out.
 //
 //	addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -373,7 +373,7 @@ type AddMVOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// AddMV returns beta × self + alpha × mat·vec: (n×m)·(m) → (n).
+// AddMV returns Beta × self + Alpha × mat·vec: (n×m)·(m) → (n).
 //
 //	addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor
 //
@@ -415,7 +415,7 @@ func (self Tensor) AddMV(mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	return AddMV(self, mat, vec, opts...)
 }
 
-// AddMV_ returns beta × self + alpha × mat·vec: (n×m)·(m) → (n), in place.
+// AddMV_ returns Beta × self + Alpha × mat·vec: (n×m)·(m) → (n), in place.
 //
 //	addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
 //
@@ -458,7 +458,7 @@ func (self Tensor) AddMV_(mat, vec Tensor, opts ...AddMVOptions) Tensor {
 	return AddMV_(self, mat, vec, opts...)
 }
 
-// AddMVOut returns beta × self + alpha × mat·vec: (n×m)·(m) → (n), into out.
+// AddMVOut returns Beta × self + Alpha × mat·vec: (n×m)·(m) → (n), into out.
 //
 //	addmv.out(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
@@ -505,7 +505,7 @@ type AddROptions struct {
 	Alpha Scalar // default: 1
 }
 
-// AddR returns beta × self + alpha × the outer product of vec1 (n) and vec2 (m): (n×m).
+// AddR returns Beta × self + Alpha × the outer product of vec1 (n) and vec2 (m): (n×m).
 //
 //	addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
 //
@@ -547,7 +547,7 @@ func (self Tensor) AddR(vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	return AddR(self, vec1, vec2, opts...)
 }
 
-// AddR_ returns beta × self + alpha × the outer product of vec1 (n) and vec2 (m): (n×m), in place.
+// AddR_ returns Beta × self + Alpha × the outer product of vec1 (n) and vec2 (m): (n×m), in place.
 //
 //	addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
 //
@@ -590,7 +590,7 @@ func (self Tensor) AddR_(vec1, vec2 Tensor, opts ...AddROptions) Tensor {
 	return AddR_(self, vec1, vec2, opts...)
 }
 
-// AddROut returns beta × self + alpha × the outer product of vec1 (n) and vec2 (m): (n×m), into
+// AddROut returns Beta × self + Alpha × the outer product of vec1 (n) and vec2 (m): (n×m), into
 // out.
 //
 //	addr.out(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -638,7 +638,7 @@ type BAddBMMOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// BAddBMM returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
+// BAddBMM returns Beta × self + Alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
 // (b×m×p) → (b×n×p).
 //
 //	baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
@@ -681,7 +681,7 @@ func (self Tensor) BAddBMM(batch1, batch2 Tensor, opts ...BAddBMMOptions) Tensor
 	return BAddBMM(self, batch1, batch2, opts...)
 }
 
-// BAddBMM_ returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
+// BAddBMM_ returns Beta × self + Alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
 // (b×m×p) → (b×n×p), in place.
 //
 //	baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)
@@ -731,8 +731,8 @@ type BAddBMMDTypeOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// BAddBMMDType returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
-// (b×m×p) → (b×n×p).
+// BAddBMMDType returns Beta × self + Alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
+// (b×m×p) → (b×n×p), with the result in outDType.
 //
 //	baddbmm.dtype(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor
 //
@@ -771,8 +771,8 @@ func BAddBMMDType(self, batch1, batch2 Tensor, outDType DType, opts ...BAddBMMDT
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BAddBMMDTypeOut returns beta × self + alpha × batch1·batch2 for each matrix of the batch:
-// (b×n×m), (b×m×p) → (b×n×p), into out.
+// BAddBMMDTypeOut returns Beta × self + Alpha × batch1·batch2 for each matrix of the batch:
+// (b×n×m), (b×m×p) → (b×n×p), with the result in outDType, into out.
 //
 //	baddbmm.dtype_out(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
 //
@@ -815,7 +815,7 @@ func BAddBMMDTypeOut(self, batch1, batch2 Tensor, outDType DType, out Tensor, op
 	return out
 }
 
-// BAddBMMOut returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
+// BAddBMMOut returns Beta × self + Alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
 // (b×m×p) → (b×n×p), into out.
 //
 //	baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -918,7 +918,8 @@ func (self Tensor) BMM(mat2 Tensor) Tensor {
 	return BMM(self, mat2)
 }
 
-// BMMDType multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p); nothing is broadcast.
+// BMMDType multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p), with the result in
+// outDType; nothing is broadcast.
 //
 //	bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor
 //
@@ -940,8 +941,8 @@ func BMMDType(self, mat2 Tensor, outDType DType) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BMMDTypeOut multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p); nothing is broadcast,
-// into out.
+// BMMDTypeOut multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p), with the result in
+// outDType; nothing is broadcast, into out.
 //
 //	bmm.dtype_out(Tensor self, Tensor mat2, ScalarType out_dtype, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1028,7 +1029,7 @@ func CDist(x1, x2 Tensor, opts ...CDistOptions) Tensor {
 }
 
 // ChainMatMul multiplies a chain of matrices in the order that costs least; superseded by
-// linalg_multi_dot.
+// [LinalgMultiDot].
 //
 //	chain_matmul(Tensor[] matrices) -> Tensor
 //
@@ -1047,7 +1048,7 @@ func ChainMatMul(matrices []Tensor) Tensor {
 }
 
 // ChainMatMulOut multiplies a chain of matrices in the order that costs least; superseded by
-// linalg_multi_dot, into out.
+// [LinalgMultiDot], into out.
 //
 //	chain_matmul.out(Tensor[] matrices, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1075,8 +1076,8 @@ type CosineSimilarityOptions struct {
 	Eps *float64 // default: 1e-08
 }
 
-// CosineSimilarity returns the cosine of the angle between x1 and x2 along dim, with broadcasting;
-// eps guards against zero norms.
+// CosineSimilarity returns the cosine of the angle between x1 and x2 along Dim, with broadcasting;
+// Eps guards against zero norms.
 //
 //	cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor
 //
@@ -1109,7 +1110,7 @@ type CrossOptions struct {
 	Dim *int64 // default: none
 }
 
-// Cross returns the cross product of three-element vectors along dim; without dim, the first
+// Cross returns the cross product of three-element vectors along Dim; without Dim, the first
 // dimension of size 3 is taken.
 //
 //	cross(Tensor self, Tensor other, int? dim=None) -> Tensor
@@ -1141,7 +1142,7 @@ func (self Tensor) Cross(other Tensor, opts ...CrossOptions) Tensor {
 	return Cross(self, other, opts...)
 }
 
-// CrossOut returns the cross product of three-element vectors along dim; without dim, the first
+// CrossOut returns the cross product of three-element vectors along Dim; without Dim, the first
 // dimension of size 3 is taken, into out.
 //
 //	cross.out(Tensor self, Tensor other, int? dim=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -1228,7 +1229,7 @@ type EinsumOptions struct {
 	Path []int64 // default: none
 }
 
-// Einsum evaluates a sum of products in Einstein's notation, such as 'bij,bjk->bik'; path gives
+// Einsum evaluates a sum of products in Einstein's notation, such as 'bij,bjk->bik'; Path gives
 // the order of contraction.
 //
 //	einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor
@@ -1256,7 +1257,7 @@ func Einsum(equation string, tensors []Tensor, opts ...EinsumOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Ger is outer under its BLAS name: the outer product of two vectors (n), (m) → (n×m).
+// Ger is [Outer] under its BLAS name: the outer product of two vectors (n), (m) → (n×m).
 //
 //	ger(Tensor self, Tensor vec2) -> Tensor
 //
@@ -1281,8 +1282,8 @@ func (self Tensor) Ger(vec2 Tensor) Tensor {
 	return Ger(self, vec2)
 }
 
-// GerOut is outer under its BLAS name: the outer product of two vectors (n), (m) → (n×m), into
-// out.
+// GerOut is [OuterOut] under its BLAS name: the outer product of two vectors (n), (m) → (n×m),
+// into out.
 //
 //	ger.out(Tensor self, Tensor vec2, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1549,7 +1550,7 @@ func (self Tensor) MM(mat2 Tensor) Tensor {
 	return MM(self, mat2)
 }
 
-// MMDType multiplies two matrices: (n×m)·(m×p) → (n×p).
+// MMDType multiplies two matrices: (n×m)·(m×p) → (n×p), with the result in outDType.
 //
 //	mm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor
 //
@@ -1571,7 +1572,7 @@ func MMDType(self, mat2 Tensor, outDType DType) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// MMDTypeOut multiplies two matrices: (n×m)·(m×p) → (n×p), into out.
+// MMDTypeOut multiplies two matrices: (n×m)·(m×p) → (n×p), with the result in outDType, into out.
 //
 //	mm.dtype_out(Tensor self, Tensor mat2, ScalarType out_dtype, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1726,8 +1727,8 @@ type PairwiseDistanceOptions struct {
 	KeepDim bool
 }
 
-// PairwiseDistance returns the p-norm of x1 - x2 + eps along the last dimension: (..., n), (...,
-// n) → (...).
+// PairwiseDistance returns the p-norm of x1 - x2 + Eps along the last dimension: (..., n), (...,
+// n) → (...). KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	pairwise_distance(Tensor x1, Tensor x2, float p=2, float eps=1e-06, bool keepdim=False) -> Tensor
 //
@@ -1786,8 +1787,8 @@ func PDist(self Tensor, opts ...PDistOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// TensorDot sums products over the dimensions dims_self of self paired with dims_other of other;
-// the rest is kept in that order.
+// TensorDot sums products over the dimensions dimsSelf of self paired with dimsOther of other; the
+// rest is kept in that order.
 //
 //	tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor
 //
@@ -1813,8 +1814,8 @@ func TensorDot(self, other Tensor, dimsSelf, dimsOther []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// TensorDotOut sums products over the dimensions dims_self of self paired with dims_other of
-// other; the rest is kept in that order, into out.
+// TensorDotOut sums products over the dimensions dimsSelf of self paired with dimsOther of other;
+// the rest is kept in that order, into out.
 //
 //	tensordot.out(Tensor self, Tensor other, int[] dims_self, int[] dims_other, *, Tensor(a!) out) -> Tensor(a!)
 //

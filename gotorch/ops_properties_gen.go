@@ -145,8 +145,8 @@ func (self Tensor) IsContiguousDefault() bool {
 	return IsContiguousDefault(self)
 }
 
-// IsContiguousMemoryFormat tells whether the elements lie in memory in the order of the
-// dimensions, without gaps.
+// IsContiguousMemoryFormat tells whether the elements lie in memory as memoryFormat orders them,
+// without gaps.
 //
 //	is_contiguous.memory_format(Tensor self, MemoryFormat memory_format) -> bool
 //
@@ -611,8 +611,7 @@ func (self Tensor) RetainsGrad() bool {
 	return RetainsGrad(self)
 }
 
-// Set makes self refer to the storage of source, or to an empty one, with the given offset, sizes
-// and strides.
+// Set makes self refer to an empty storage.
 //
 //	set(Tensor self) -> Tensor
 func Set(self Tensor) Tensor {
@@ -627,8 +626,7 @@ func Set(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Set_ makes self refer to the storage of source, or to an empty one, with the given offset, sizes
-// and strides, in place.
+// Set_ makes self refer to an empty storage, in place.
 //
 //	set_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -651,7 +649,7 @@ func (self Tensor) Set_() Tensor {
 	return Set_(self)
 }
 
-// SetData makes self refer to the data of new_data and keeps its place in autograd; the types must
+// SetData makes self refer to the data of newData and keeps its place in autograd; the types must
 // be compatible.
 //
 //	set_data(Tensor(a!) self, Tensor new_data) -> ()
@@ -673,8 +671,7 @@ func (self Tensor) SetData(newData Tensor) {
 	SetData(self, newData)
 }
 
-// SetOut makes self refer to the storage of source, or to an empty one, with the given offset,
-// sizes and strides, into out.
+// SetOut makes self refer to an empty storage, into out.
 //
 //	set.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -693,8 +690,7 @@ func SetOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SetSourceStorage makes self refer to the storage of source, or to an empty one, with the given
-// offset, sizes and strides.
+// SetSourceStorage makes self refer to the storage source, as a vector.
 //
 //	set.source_Storage(Tensor self, Storage source) -> Tensor
 func SetSourceStorage(self Tensor, source *Storage) Tensor {
@@ -712,8 +708,7 @@ func SetSourceStorage(self Tensor, source *Storage) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SetSourceStorage_ makes self refer to the storage of source, or to an empty one, with the given
-// offset, sizes and strides, in place.
+// SetSourceStorage_ makes self refer to the storage source, as a vector, in place.
 //
 //	set_.source_Storage(Tensor(a!) self, Storage source) -> Tensor(a!)
 //
@@ -739,8 +734,7 @@ func (self Tensor) SetSourceStorage_(source *Storage) Tensor {
 	return SetSourceStorage_(self, source)
 }
 
-// SetSourceStorageOut makes self refer to the storage of source, or to an empty one, with the
-// given offset, sizes and strides, into out.
+// SetSourceStorageOut makes self refer to the storage source, as a vector, into out.
 //
 //	set.source_Storage_out(Tensor self, Storage source, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -767,8 +761,8 @@ type SetSourceStorageStorageOffsetOptions struct {
 	Stride []int64
 }
 
-// SetSourceStorageStorageOffset makes self refer to the storage of source, or to an empty one,
-// with the given offset, sizes and strides.
+// SetSourceStorageStorageOffset makes self refer to the storage source, with the given size,
+// Stride and offset storageOffset.
 //
 //	set.source_Storage_storage_offset(Tensor self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor
 func SetSourceStorageStorageOffset(self Tensor, source *Storage, storageOffset int64, size []int64, opts ...SetSourceStorageStorageOffsetOptions) Tensor {
@@ -798,8 +792,8 @@ func SetSourceStorageStorageOffset(self Tensor, source *Storage, storageOffset i
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SetSourceStorageStorageOffset_ makes self refer to the storage of source, or to an empty one,
-// with the given offset, sizes and strides, in place.
+// SetSourceStorageStorageOffset_ makes self refer to the storage source, with the given size,
+// Stride and offset storageOffset, in place.
 //
 //	set_.source_Storage_storage_offset(Tensor(a!) self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor(a!)
 //
@@ -837,8 +831,8 @@ func (self Tensor) SetSourceStorageStorageOffset_(source *Storage, storageOffset
 	return SetSourceStorageStorageOffset_(self, source, storageOffset, size, opts...)
 }
 
-// SetSourceStorageStorageOffsetOut makes self refer to the storage of source, or to an empty one,
-// with the given offset, sizes and strides, into out.
+// SetSourceStorageStorageOffsetOut makes self refer to the storage source, with the given size,
+// Stride and offset storageOffset, into out.
 //
 //	set.source_Storage_storage_offset_out(Tensor self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[], *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -872,8 +866,7 @@ func SetSourceStorageStorageOffsetOut(self Tensor, source *Storage, storageOffse
 	return out
 }
 
-// SetSourceTensor makes self refer to the storage of source, or to an empty one, with the given
-// offset, sizes and strides.
+// SetSourceTensor makes self refer to the storage of source, as source does.
 //
 //	set.source_Tensor(Tensor self, Tensor source) -> Tensor
 func SetSourceTensor(self, source Tensor) Tensor {
@@ -891,8 +884,7 @@ func SetSourceTensor(self, source Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SetSourceTensor_ makes self refer to the storage of source, or to an empty one, with the given
-// offset, sizes and strides, in place.
+// SetSourceTensor_ makes self refer to the storage of source, as source does, in place.
 //
 //	set_.source_Tensor(Tensor(a!) self, Tensor source) -> Tensor(a!)
 //
@@ -918,8 +910,7 @@ func (self Tensor) SetSourceTensor_(source Tensor) Tensor {
 	return SetSourceTensor_(self, source)
 }
 
-// SetSourceTensorOut makes self refer to the storage of source, or to an empty one, with the given
-// offset, sizes and strides, into out.
+// SetSourceTensorOut makes self refer to the storage of source, as source does, into out.
 //
 //	set.source_Tensor_out(Tensor self, Tensor source, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -946,8 +937,8 @@ type SetSourceTensorStorageOffset_Options struct {
 	Stride []int64
 }
 
-// SetSourceTensorStorageOffset_ makes self refer to the storage of source, or to an empty one,
-// with the given offset, sizes and strides, in place.
+// SetSourceTensorStorageOffset_ makes self refer to the storage of source, as source does, in
+// place.
 //
 //	set_.source_Tensor_storage_offset(Tensor(a!) self, Tensor source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor(a!)
 //
@@ -1051,7 +1042,7 @@ type SymConstrainRangeOptions struct {
 	Max *int64 // default: none
 }
 
-// SymConstrainRange checks that a number lies from min to max, so that a traced program may assume
+// SymConstrainRange checks that a number lies from Min to Max, so that a traced program may assume
 // it.
 //
 //	sym_constrain_range(Scalar size, *, int? min=None, int? max=None) -> ()
@@ -1078,7 +1069,7 @@ type SymConstrainRangeForSizeOptions struct {
 	Max *int64 // default: none
 }
 
-// SymConstrainRangeForSize checks that a number may be a size from min to max, so that a traced
+// SymConstrainRangeForSize checks that a number may be a size from Min to Max, so that a traced
 // program may assume it.
 //
 //	sym_constrain_range_for_size(Scalar size, *, int? min=None, int? max=None) -> ()
@@ -1104,7 +1095,7 @@ type SymIsContiguousOptions struct {
 	MemoryFormat MemoryFormat // default: ContiguousFormat
 }
 
-// SymIsContiguous tells whether the elements lie in memory as memory_format asks, as a symbolic
+// SymIsContiguous tells whether the elements lie in memory as MemoryFormat asks, as a symbolic
 // bool while tracing.
 //
 //	sym_is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> SymBool

@@ -32,8 +32,7 @@ func ChooseQParamsOptimized(input Tensor, numel, nBins int64, ratio float64, bit
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// Dequantize converts a quantised tensor, or each of a list, back to float32: (q - zero_point) ×
-// scale.
+// Dequantize converts a quantised tensor back to float32: (q - zero point) × scale.
 //
 //	dequantize.self(Tensor self) -> Tensor
 //
@@ -55,8 +54,7 @@ func (self Tensor) Dequantize() Tensor {
 	return Dequantize(self)
 }
 
-// DequantizeOut converts a quantised tensor, or each of a list, back to float32: (q - zero_point)
-// × scale, into out.
+// DequantizeOut converts a quantised tensor back to float32: (q - zero point) × scale, into out.
 //
 //	dequantize.self_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -77,8 +75,8 @@ func DequantizeOut(self, out Tensor) Tensor {
 	return out
 }
 
-// DequantizeTensors converts a quantised tensor, or each of a list, back to float32: (q -
-// zero_point) × scale.
+// DequantizeTensors converts each of a list of quantised tensors back to float32: (q - zero point)
+// × scale.
 //
 //	dequantize.tensors(Tensor[] tensors) -> Tensor[]
 //
@@ -96,8 +94,8 @@ func DequantizeTensors(tensors []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// DequantizeTensorsOut converts a quantised tensor, or each of a list, back to float32: (q -
-// zero_point) × scale, into out.
+// DequantizeTensorsOut converts each of a list of quantised tensors back to float32: (q - zero
+// point) × scale, into out.
 //
 //	dequantize.tensors_out(Tensor[] tensors, *, Tensor(a!)[] out) -> ()
 //
@@ -147,7 +145,7 @@ func FakeQuantizePerChannelAffine(self, scale, zeroPoint Tensor, axis, quantMin,
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FakeQuantizePerChannelAffineCacheMask is fake_quantize_per_channel_affine that also returns the
+// FakeQuantizePerChannelAffineCacheMask is [FakeQuantizePerChannelAffine] that also returns the
 // bool mask of elements that were not clipped.
 //
 //	fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
@@ -176,8 +174,8 @@ func FakeQuantizePerChannelAffineCacheMask(self, scale, zeroPoint Tensor, axis, 
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// FakeQuantizePerChannelAffineCacheMaskOut is fake_quantize_per_channel_affine that also returns
-// the bool mask of elements that were not clipped, into out.
+// FakeQuantizePerChannelAffineCacheMaskOut is [FakeQuantizePerChannelAffine] that also returns the
+// bool mask of elements that were not clipped, into out0 and out1.
 //
 //	fake_quantize_per_channel_affine_cachemask.out(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -237,8 +235,8 @@ func FakeQuantizePerTensorAffine(self Tensor, scale float64, zeroPoint, quantMin
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FakeQuantizePerTensorAffineCacheMask is fake_quantize_per_tensor_affine that also returns the
-// bool mask of elements that were not clipped.
+// FakeQuantizePerTensorAffineCacheMask is [FakeQuantizePerTensorAffine] that also returns the bool
+// mask of elements that were not clipped.
 //
 //	fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
 func FakeQuantizePerTensorAffineCacheMask(self Tensor, scale float64, zeroPoint, quantMin, quantMax int64) (output Tensor, mask Tensor) {
@@ -262,8 +260,8 @@ func FakeQuantizePerTensorAffineCacheMask(self Tensor, scale float64, zeroPoint,
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// FakeQuantizePerTensorAffineCacheMaskOut is fake_quantize_per_tensor_affine that also returns the
-// bool mask of elements that were not clipped, into out.
+// FakeQuantizePerTensorAffineCacheMaskOut is [FakeQuantizePerTensorAffine] that also returns the
+// bool mask of elements that were not clipped, into out0 and out1.
 //
 //	fake_quantize_per_tensor_affine_cachemask.out(Tensor self, float scale, int zero_point, int quant_min, int quant_max, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -294,7 +292,8 @@ func FakeQuantizePerTensorAffineCacheMaskOut(self Tensor, scale float64, zeroPoi
 }
 
 // FakeQuantizePerTensorAffineTensorQParams rounds to the grid of one scale and zero point and
-// returns floats again; gradients pass where nothing was clipped.
+// returns floats again; gradients pass where nothing was clipped; scale and zeroPoint are tensors
+// of one element.
 //
 //	fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor
 //
@@ -366,7 +365,7 @@ func FBGEMMLinearFP16WeightFP32Activation(input, packedWeight, bias Tensor) Tens
 }
 
 // FBGEMMLinearFP16WeightFP32ActivationOut applies a linear layer with FBGEMM's packed float16
-// weight to float32 activations; bias is optional, into out.
+// weight to float32 activations; bias is optional; the result is written to output.
 //
 //	fbgemm_linear_fp16_weight_fp32_activation.out(Tensor input, Tensor packed_weight, Tensor? bias, Tensor(a!) output) -> Tensor
 func FBGEMMLinearFP16WeightFP32ActivationOut(input, packedWeight, bias, output Tensor) Tensor {
@@ -391,7 +390,7 @@ func FBGEMMLinearFP16WeightFP32ActivationOut(input, packedWeight, bias, output T
 }
 
 // FBGEMMLinearFP16WeightOut applies a linear layer whose weight FBGEMM has packed as float16, with
-// bias; input and result are float32, into out.
+// bias; input and result are float32; the result is written to output.
 //
 //	fbgemm_linear_fp16_weight.out(Tensor input, Tensor packed_weight, Tensor bias, Tensor(a!) output) -> Tensor
 func FBGEMMLinearFP16WeightOut(input, packedWeight, bias, output Tensor) Tensor {
@@ -529,20 +528,21 @@ func FBGEMMPackQuantizedMatrix(input Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FBGEMMPackQuantizedMatrixKN packs an int8 weight matrix in the order FBGEMM multiplies it.
+// FBGEMMPackQuantizedMatrixKN packs an int8 weight matrix of k rows and n columns in the order
+// FBGEMM multiplies it.
 //
 //	fbgemm_pack_quantized_matrix.KN(Tensor input, int K, int N) -> Tensor
-func FBGEMMPackQuantizedMatrixKN(input Tensor, k_, n_ int64) Tensor {
+func FBGEMMPackQuantizedMatrixKN(input Tensor, k, n int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		input unsafe.Pointer
-		k_    int64
-		n_    int64
+		k     int64
+		n     int64
 		r0    outTensor
 	}
 	blk.input = input.word(opFBGEMMPackQuantizedMatrixKN, "input")
-	blk.k_ = k_
-	blk.n_ = n_
+	blk.k = k
+	blk.n = n
 	call(opFBGEMMPackQuantizedMatrixKN, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	return newTensor(&blk.r0, blk.scope)
@@ -805,19 +805,19 @@ func (self Tensor) QSchemeOf() int64 {
 }
 
 // QuantizedBatchNorm applies batch normalisation with given statistics to a quantised tensor,
-// requantising to output_scale.
+// requantising to outputScale.
 //
 //	quantized_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, float output_scale, int output_zero_point) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.quantized_batch_norm.html.
-func QuantizedBatchNorm(input, weight, bias, mean, var_ Tensor, eps, outputScale float64, outputZeroPoint int64) Tensor {
+func QuantizedBatchNorm(input, weight, bias, mean, variance Tensor, eps, outputScale float64, outputZeroPoint int64) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
 		input           unsafe.Pointer
 		weight          unsafe.Pointer
 		bias            unsafe.Pointer
 		mean            unsafe.Pointer
-		var_            unsafe.Pointer
+		variance        unsafe.Pointer
 		eps             float64
 		outputScale     float64
 		outputZeroPoint int64
@@ -827,7 +827,7 @@ func QuantizedBatchNorm(input, weight, bias, mean, var_ Tensor, eps, outputScale
 	blk.weight = unsafe.Pointer(weight.T)
 	blk.bias = unsafe.Pointer(bias.T)
 	blk.mean = mean.word(opQuantizedBatchNorm, "mean")
-	blk.var_ = var_.word(opQuantizedBatchNorm, "var")
+	blk.variance = variance.word(opQuantizedBatchNorm, "var")
 	blk.eps = eps
 	blk.outputScale = outputScale
 	blk.outputZeroPoint = outputZeroPoint
@@ -836,26 +836,26 @@ func QuantizedBatchNorm(input, weight, bias, mean, var_ Tensor, eps, outputScale
 	runtime.KeepAlive(weight.T)
 	runtime.KeepAlive(bias.T)
 	runtime.KeepAlive(mean.T)
-	runtime.KeepAlive(var_.T)
+	runtime.KeepAlive(variance.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
 // QuantizedBatchNormOut applies batch normalisation with given statistics to a quantised tensor,
-// requantising to output_scale, into out.
+// requantising to outputScale, into out.
 //
 //	quantized_batch_norm.out(Tensor input, Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, float output_scale, int output_zero_point, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.quantized_batch_norm.html.
-func QuantizedBatchNormOut(input, weight, bias, mean, var_ Tensor, eps, outputScale float64, outputZeroPoint int64, out Tensor) Tensor {
+func QuantizedBatchNormOut(input, weight, bias, mean, variance Tensor, eps, outputScale float64, outputZeroPoint int64, out Tensor) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
 		input           unsafe.Pointer
 		weight          unsafe.Pointer
 		bias            unsafe.Pointer
 		mean            unsafe.Pointer
-		var_            unsafe.Pointer
+		variance        unsafe.Pointer
 		eps             float64
 		outputScale     float64
 		outputZeroPoint int64
@@ -865,7 +865,7 @@ func QuantizedBatchNormOut(input, weight, bias, mean, var_ Tensor, eps, outputSc
 	blk.weight = unsafe.Pointer(weight.T)
 	blk.bias = unsafe.Pointer(bias.T)
 	blk.mean = mean.word(opQuantizedBatchNormOut, "mean")
-	blk.var_ = var_.word(opQuantizedBatchNormOut, "var")
+	blk.variance = variance.word(opQuantizedBatchNormOut, "var")
 	blk.eps = eps
 	blk.outputScale = outputScale
 	blk.outputZeroPoint = outputZeroPoint
@@ -875,112 +875,112 @@ func QuantizedBatchNormOut(input, weight, bias, mean, var_ Tensor, eps, outputSc
 	runtime.KeepAlive(weight.T)
 	runtime.KeepAlive(bias.T)
 	runtime.KeepAlive(mean.T)
-	runtime.KeepAlive(var_.T)
+	runtime.KeepAlive(variance.T)
 	runtime.KeepAlive(out.T)
 	return out
 }
 
-// QuantizedGRUCell is gru_cell with int8 weights packed for FBGEMM; states and results are
+// QuantizedGRUCell is [GRUCell] with int8 weights packed for FBGEMM; states and results are
 // float32.
 //
 //	quantized_gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> Tensor
-func QuantizedGRUCell(input, hx, wIh, wHh, bIh, bHh, packedIh, packedHh, colOffsetsIh, colOffsetsHh Tensor, scaleIh, scaleHh, zeroPointIh, zeroPointHh Scalar) Tensor {
+func QuantizedGRUCell(input, hx, wIH, wHH, bIH, bHH, packedIH, packedHH, colOffsetsIH, colOffsetsHH Tensor, scaleIH, scaleHH, zeroPointIH, zeroPointHH Scalar) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		input        unsafe.Pointer
 		hx           unsafe.Pointer
-		wIh          unsafe.Pointer
-		wHh          unsafe.Pointer
-		bIh          unsafe.Pointer
-		bHh          unsafe.Pointer
-		packedIh     unsafe.Pointer
-		packedHh     unsafe.Pointer
-		colOffsetsIh unsafe.Pointer
-		colOffsetsHh unsafe.Pointer
-		scaleIh      cScalar
-		scaleHh      cScalar
-		zeroPointIh  cScalar
-		zeroPointHh  cScalar
+		wIH          unsafe.Pointer
+		wHH          unsafe.Pointer
+		bIH          unsafe.Pointer
+		bHH          unsafe.Pointer
+		packedIH     unsafe.Pointer
+		packedHH     unsafe.Pointer
+		colOffsetsIH unsafe.Pointer
+		colOffsetsHH unsafe.Pointer
+		scaleIH      cScalar
+		scaleHH      cScalar
+		zeroPointIH  cScalar
+		zeroPointHH  cScalar
 		r0           outTensor
 	}
 	blk.input = input.word(opQuantizedGRUCell, "input")
 	blk.hx = hx.word(opQuantizedGRUCell, "hx")
-	blk.wIh = wIh.word(opQuantizedGRUCell, "w_ih")
-	blk.wHh = wHh.word(opQuantizedGRUCell, "w_hh")
-	blk.bIh = bIh.word(opQuantizedGRUCell, "b_ih")
-	blk.bHh = bHh.word(opQuantizedGRUCell, "b_hh")
-	blk.packedIh = packedIh.word(opQuantizedGRUCell, "packed_ih")
-	blk.packedHh = packedHh.word(opQuantizedGRUCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedGRUCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedGRUCell, "col_offsets_hh")
-	blk.scaleIh = makeScalar(scaleIh, opQuantizedGRUCell, "scale_ih")
-	blk.scaleHh = makeScalar(scaleHh, opQuantizedGRUCell, "scale_hh")
-	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedGRUCell, "zero_point_ih")
-	blk.zeroPointHh = makeScalar(zeroPointHh, opQuantizedGRUCell, "zero_point_hh")
+	blk.wIH = wIH.word(opQuantizedGRUCell, "w_ih")
+	blk.wHH = wHH.word(opQuantizedGRUCell, "w_hh")
+	blk.bIH = bIH.word(opQuantizedGRUCell, "b_ih")
+	blk.bHH = bHH.word(opQuantizedGRUCell, "b_hh")
+	blk.packedIH = packedIH.word(opQuantizedGRUCell, "packed_ih")
+	blk.packedHH = packedHH.word(opQuantizedGRUCell, "packed_hh")
+	blk.colOffsetsIH = colOffsetsIH.word(opQuantizedGRUCell, "col_offsets_ih")
+	blk.colOffsetsHH = colOffsetsHH.word(opQuantizedGRUCell, "col_offsets_hh")
+	blk.scaleIH = makeScalar(scaleIH, opQuantizedGRUCell, "scale_ih")
+	blk.scaleHH = makeScalar(scaleHH, opQuantizedGRUCell, "scale_hh")
+	blk.zeroPointIH = makeScalar(zeroPointIH, opQuantizedGRUCell, "zero_point_ih")
+	blk.zeroPointHH = makeScalar(zeroPointHH, opQuantizedGRUCell, "zero_point_hh")
 	call(opQuantizedGRUCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(bIh.T)
-	runtime.KeepAlive(bHh.T)
-	runtime.KeepAlive(packedIh.T)
-	runtime.KeepAlive(packedHh.T)
-	runtime.KeepAlive(colOffsetsIh.T)
-	runtime.KeepAlive(colOffsetsHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(bIH.T)
+	runtime.KeepAlive(bHH.T)
+	runtime.KeepAlive(packedIH.T)
+	runtime.KeepAlive(packedHH.T)
+	runtime.KeepAlive(colOffsetsIH.T)
+	runtime.KeepAlive(colOffsetsHH.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedLSTMCell is lstm_cell with int8 weights packed for FBGEMM; states and results are
+// QuantizedLSTMCell is [LSTMCell] with int8 weights packed for FBGEMM; states and results are
 // float32.
 //
 //	quantized_lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> (Tensor, Tensor)
-func QuantizedLSTMCell(input Tensor, hx []Tensor, wIh, wHh, bIh, bHh, packedIh, packedHh, colOffsetsIh, colOffsetsHh Tensor, scaleIh, scaleHh, zeroPointIh, zeroPointHh Scalar) (Tensor, Tensor) {
+func QuantizedLSTMCell(input Tensor, hx []Tensor, wIH, wHH, bIH, bHH, packedIH, packedHH, colOffsetsIH, colOffsetsHH Tensor, scaleIH, scaleHH, zeroPointIH, zeroPointHH Scalar) (Tensor, Tensor) {
 	var blk struct {
 		scope        unsafe.Pointer
 		input        unsafe.Pointer
 		hx           unsafe.Pointer
 		hxLen        int64
-		wIh          unsafe.Pointer
-		wHh          unsafe.Pointer
-		bIh          unsafe.Pointer
-		bHh          unsafe.Pointer
-		packedIh     unsafe.Pointer
-		packedHh     unsafe.Pointer
-		colOffsetsIh unsafe.Pointer
-		colOffsetsHh unsafe.Pointer
-		scaleIh      cScalar
-		scaleHh      cScalar
-		zeroPointIh  cScalar
-		zeroPointHh  cScalar
+		wIH          unsafe.Pointer
+		wHH          unsafe.Pointer
+		bIH          unsafe.Pointer
+		bHH          unsafe.Pointer
+		packedIH     unsafe.Pointer
+		packedHH     unsafe.Pointer
+		colOffsetsIH unsafe.Pointer
+		colOffsetsHH unsafe.Pointer
+		scaleIH      cScalar
+		scaleHH      cScalar
+		zeroPointIH  cScalar
+		zeroPointHH  cScalar
 		r0           outTensor
 		r1           outTensor
 	}
 	blk.input = input.word(opQuantizedLSTMCell, "input")
 	blk.hx, blk.hxLen = words(hx, opQuantizedLSTMCell, "hx")
-	blk.wIh = wIh.word(opQuantizedLSTMCell, "w_ih")
-	blk.wHh = wHh.word(opQuantizedLSTMCell, "w_hh")
-	blk.bIh = bIh.word(opQuantizedLSTMCell, "b_ih")
-	blk.bHh = bHh.word(opQuantizedLSTMCell, "b_hh")
-	blk.packedIh = packedIh.word(opQuantizedLSTMCell, "packed_ih")
-	blk.packedHh = packedHh.word(opQuantizedLSTMCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedLSTMCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedLSTMCell, "col_offsets_hh")
-	blk.scaleIh = makeScalar(scaleIh, opQuantizedLSTMCell, "scale_ih")
-	blk.scaleHh = makeScalar(scaleHh, opQuantizedLSTMCell, "scale_hh")
-	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedLSTMCell, "zero_point_ih")
-	blk.zeroPointHh = makeScalar(zeroPointHh, opQuantizedLSTMCell, "zero_point_hh")
+	blk.wIH = wIH.word(opQuantizedLSTMCell, "w_ih")
+	blk.wHH = wHH.word(opQuantizedLSTMCell, "w_hh")
+	blk.bIH = bIH.word(opQuantizedLSTMCell, "b_ih")
+	blk.bHH = bHH.word(opQuantizedLSTMCell, "b_hh")
+	blk.packedIH = packedIH.word(opQuantizedLSTMCell, "packed_ih")
+	blk.packedHH = packedHH.word(opQuantizedLSTMCell, "packed_hh")
+	blk.colOffsetsIH = colOffsetsIH.word(opQuantizedLSTMCell, "col_offsets_ih")
+	blk.colOffsetsHH = colOffsetsHH.word(opQuantizedLSTMCell, "col_offsets_hh")
+	blk.scaleIH = makeScalar(scaleIH, opQuantizedLSTMCell, "scale_ih")
+	blk.scaleHH = makeScalar(scaleHH, opQuantizedLSTMCell, "scale_hh")
+	blk.zeroPointIH = makeScalar(zeroPointIH, opQuantizedLSTMCell, "zero_point_ih")
+	blk.zeroPointHH = makeScalar(zeroPointHH, opQuantizedLSTMCell, "zero_point_hh")
 	call(opQuantizedLSTMCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(unsafe.SliceData(hx))
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(bIh.T)
-	runtime.KeepAlive(bHh.T)
-	runtime.KeepAlive(packedIh.T)
-	runtime.KeepAlive(packedHh.T)
-	runtime.KeepAlive(colOffsetsIh.T)
-	runtime.KeepAlive(colOffsetsHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(bIH.T)
+	runtime.KeepAlive(bHH.T)
+	runtime.KeepAlive(packedIH.T)
+	runtime.KeepAlive(packedHH.T)
+	runtime.KeepAlive(colOffsetsIH.T)
+	runtime.KeepAlive(colOffsetsHH.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
@@ -992,7 +992,7 @@ type QuantizedMaxPool1dOptions struct {
 	CeilMode bool
 }
 
-// QuantizedMaxPool1d is max_pool1d for quantised tensors, keeping scale and zero point.
+// QuantizedMaxPool1d is [MaxPool1d] for quantised tensors, keeping scale and zero point.
 //
 //	quantized_max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor
 //
@@ -1033,7 +1033,7 @@ func QuantizedMaxPool1d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedMaxPool1dOut is max_pool1d for quantised tensors, keeping scale and zero point, into
+// QuantizedMaxPool1dOut is [MaxPool1d] for quantised tensors, keeping scale and zero point, into
 // out.
 //
 //	quantized_max_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -1087,7 +1087,7 @@ type QuantizedMaxPool2dOptions struct {
 	CeilMode bool
 }
 
-// QuantizedMaxPool2d is max_pool2d for quantised tensors, keeping scale and zero point.
+// QuantizedMaxPool2d is [MaxPool2d] for quantised tensors, keeping scale and zero point.
 //
 //	quantized_max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor
 //
@@ -1128,7 +1128,7 @@ func QuantizedMaxPool2d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedMaxPool2dOut is max_pool2d for quantised tensors, keeping scale and zero point, into
+// QuantizedMaxPool2dOut is [MaxPool2d] for quantised tensors, keeping scale and zero point, into
 // out.
 //
 //	quantized_max_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -1182,7 +1182,7 @@ type QuantizedMaxPool3dOptions struct {
 	CeilMode bool
 }
 
-// QuantizedMaxPool3d is max_pool3d for quantised tensors, keeping scale and zero point.
+// QuantizedMaxPool3d is [MaxPool3d] for quantised tensors, keeping scale and zero point.
 //
 //	quantized_max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor
 func QuantizedMaxPool3d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPool3dOptions) Tensor {
@@ -1221,7 +1221,7 @@ func QuantizedMaxPool3d(self Tensor, kernelSize []int64, opts ...QuantizedMaxPoo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedMaxPool3dOut is max_pool3d for quantised tensors, keeping scale and zero point, into
+// QuantizedMaxPool3dOut is [MaxPool3d] for quantised tensors, keeping scale and zero point, into
 // out.
 //
 //	quantized_max_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!)
@@ -1265,105 +1265,105 @@ func QuantizedMaxPool3dOut(self Tensor, kernelSize []int64, out Tensor, opts ...
 	return out
 }
 
-// QuantizedRNNReLUCell is rnn_relu_cell with int8 weights packed for FBGEMM; states and results
+// QuantizedRNNReLUCell is [RNNReLUCell] with int8 weights packed for FBGEMM; states and results
 // are float32.
 //
 //	quantized_rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> Tensor
-func QuantizedRNNReLUCell(input, hx, wIh, wHh, bIh, bHh, packedIh, packedHh, colOffsetsIh, colOffsetsHh Tensor, scaleIh, scaleHh, zeroPointIh, zeroPointHh Scalar) Tensor {
+func QuantizedRNNReLUCell(input, hx, wIH, wHH, bIH, bHH, packedIH, packedHH, colOffsetsIH, colOffsetsHH Tensor, scaleIH, scaleHH, zeroPointIH, zeroPointHH Scalar) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		input        unsafe.Pointer
 		hx           unsafe.Pointer
-		wIh          unsafe.Pointer
-		wHh          unsafe.Pointer
-		bIh          unsafe.Pointer
-		bHh          unsafe.Pointer
-		packedIh     unsafe.Pointer
-		packedHh     unsafe.Pointer
-		colOffsetsIh unsafe.Pointer
-		colOffsetsHh unsafe.Pointer
-		scaleIh      cScalar
-		scaleHh      cScalar
-		zeroPointIh  cScalar
-		zeroPointHh  cScalar
+		wIH          unsafe.Pointer
+		wHH          unsafe.Pointer
+		bIH          unsafe.Pointer
+		bHH          unsafe.Pointer
+		packedIH     unsafe.Pointer
+		packedHH     unsafe.Pointer
+		colOffsetsIH unsafe.Pointer
+		colOffsetsHH unsafe.Pointer
+		scaleIH      cScalar
+		scaleHH      cScalar
+		zeroPointIH  cScalar
+		zeroPointHH  cScalar
 		r0           outTensor
 	}
 	blk.input = input.word(opQuantizedRNNReLUCell, "input")
 	blk.hx = hx.word(opQuantizedRNNReLUCell, "hx")
-	blk.wIh = wIh.word(opQuantizedRNNReLUCell, "w_ih")
-	blk.wHh = wHh.word(opQuantizedRNNReLUCell, "w_hh")
-	blk.bIh = bIh.word(opQuantizedRNNReLUCell, "b_ih")
-	blk.bHh = bHh.word(opQuantizedRNNReLUCell, "b_hh")
-	blk.packedIh = packedIh.word(opQuantizedRNNReLUCell, "packed_ih")
-	blk.packedHh = packedHh.word(opQuantizedRNNReLUCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedRNNReLUCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedRNNReLUCell, "col_offsets_hh")
-	blk.scaleIh = makeScalar(scaleIh, opQuantizedRNNReLUCell, "scale_ih")
-	blk.scaleHh = makeScalar(scaleHh, opQuantizedRNNReLUCell, "scale_hh")
-	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedRNNReLUCell, "zero_point_ih")
-	blk.zeroPointHh = makeScalar(zeroPointHh, opQuantizedRNNReLUCell, "zero_point_hh")
+	blk.wIH = wIH.word(opQuantizedRNNReLUCell, "w_ih")
+	blk.wHH = wHH.word(opQuantizedRNNReLUCell, "w_hh")
+	blk.bIH = bIH.word(opQuantizedRNNReLUCell, "b_ih")
+	blk.bHH = bHH.word(opQuantizedRNNReLUCell, "b_hh")
+	blk.packedIH = packedIH.word(opQuantizedRNNReLUCell, "packed_ih")
+	blk.packedHH = packedHH.word(opQuantizedRNNReLUCell, "packed_hh")
+	blk.colOffsetsIH = colOffsetsIH.word(opQuantizedRNNReLUCell, "col_offsets_ih")
+	blk.colOffsetsHH = colOffsetsHH.word(opQuantizedRNNReLUCell, "col_offsets_hh")
+	blk.scaleIH = makeScalar(scaleIH, opQuantizedRNNReLUCell, "scale_ih")
+	blk.scaleHH = makeScalar(scaleHH, opQuantizedRNNReLUCell, "scale_hh")
+	blk.zeroPointIH = makeScalar(zeroPointIH, opQuantizedRNNReLUCell, "zero_point_ih")
+	blk.zeroPointHH = makeScalar(zeroPointHH, opQuantizedRNNReLUCell, "zero_point_hh")
 	call(opQuantizedRNNReLUCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(bIh.T)
-	runtime.KeepAlive(bHh.T)
-	runtime.KeepAlive(packedIh.T)
-	runtime.KeepAlive(packedHh.T)
-	runtime.KeepAlive(colOffsetsIh.T)
-	runtime.KeepAlive(colOffsetsHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(bIH.T)
+	runtime.KeepAlive(bHH.T)
+	runtime.KeepAlive(packedIH.T)
+	runtime.KeepAlive(packedHH.T)
+	runtime.KeepAlive(colOffsetsIH.T)
+	runtime.KeepAlive(colOffsetsHH.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// QuantizedRNNTanhCell is rnn_tanh_cell with int8 weights packed for FBGEMM; states and results
+// QuantizedRNNTanhCell is [RNNTanhCell] with int8 weights packed for FBGEMM; states and results
 // are float32.
 //
 //	quantized_rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> Tensor
-func QuantizedRNNTanhCell(input, hx, wIh, wHh, bIh, bHh, packedIh, packedHh, colOffsetsIh, colOffsetsHh Tensor, scaleIh, scaleHh, zeroPointIh, zeroPointHh Scalar) Tensor {
+func QuantizedRNNTanhCell(input, hx, wIH, wHH, bIH, bHH, packedIH, packedHH, colOffsetsIH, colOffsetsHH Tensor, scaleIH, scaleHH, zeroPointIH, zeroPointHH Scalar) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		input        unsafe.Pointer
 		hx           unsafe.Pointer
-		wIh          unsafe.Pointer
-		wHh          unsafe.Pointer
-		bIh          unsafe.Pointer
-		bHh          unsafe.Pointer
-		packedIh     unsafe.Pointer
-		packedHh     unsafe.Pointer
-		colOffsetsIh unsafe.Pointer
-		colOffsetsHh unsafe.Pointer
-		scaleIh      cScalar
-		scaleHh      cScalar
-		zeroPointIh  cScalar
-		zeroPointHh  cScalar
+		wIH          unsafe.Pointer
+		wHH          unsafe.Pointer
+		bIH          unsafe.Pointer
+		bHH          unsafe.Pointer
+		packedIH     unsafe.Pointer
+		packedHH     unsafe.Pointer
+		colOffsetsIH unsafe.Pointer
+		colOffsetsHH unsafe.Pointer
+		scaleIH      cScalar
+		scaleHH      cScalar
+		zeroPointIH  cScalar
+		zeroPointHH  cScalar
 		r0           outTensor
 	}
 	blk.input = input.word(opQuantizedRNNTanhCell, "input")
 	blk.hx = hx.word(opQuantizedRNNTanhCell, "hx")
-	blk.wIh = wIh.word(opQuantizedRNNTanhCell, "w_ih")
-	blk.wHh = wHh.word(opQuantizedRNNTanhCell, "w_hh")
-	blk.bIh = bIh.word(opQuantizedRNNTanhCell, "b_ih")
-	blk.bHh = bHh.word(opQuantizedRNNTanhCell, "b_hh")
-	blk.packedIh = packedIh.word(opQuantizedRNNTanhCell, "packed_ih")
-	blk.packedHh = packedHh.word(opQuantizedRNNTanhCell, "packed_hh")
-	blk.colOffsetsIh = colOffsetsIh.word(opQuantizedRNNTanhCell, "col_offsets_ih")
-	blk.colOffsetsHh = colOffsetsHh.word(opQuantizedRNNTanhCell, "col_offsets_hh")
-	blk.scaleIh = makeScalar(scaleIh, opQuantizedRNNTanhCell, "scale_ih")
-	blk.scaleHh = makeScalar(scaleHh, opQuantizedRNNTanhCell, "scale_hh")
-	blk.zeroPointIh = makeScalar(zeroPointIh, opQuantizedRNNTanhCell, "zero_point_ih")
-	blk.zeroPointHh = makeScalar(zeroPointHh, opQuantizedRNNTanhCell, "zero_point_hh")
+	blk.wIH = wIH.word(opQuantizedRNNTanhCell, "w_ih")
+	blk.wHH = wHH.word(opQuantizedRNNTanhCell, "w_hh")
+	blk.bIH = bIH.word(opQuantizedRNNTanhCell, "b_ih")
+	blk.bHH = bHH.word(opQuantizedRNNTanhCell, "b_hh")
+	blk.packedIH = packedIH.word(opQuantizedRNNTanhCell, "packed_ih")
+	blk.packedHH = packedHH.word(opQuantizedRNNTanhCell, "packed_hh")
+	blk.colOffsetsIH = colOffsetsIH.word(opQuantizedRNNTanhCell, "col_offsets_ih")
+	blk.colOffsetsHH = colOffsetsHH.word(opQuantizedRNNTanhCell, "col_offsets_hh")
+	blk.scaleIH = makeScalar(scaleIH, opQuantizedRNNTanhCell, "scale_ih")
+	blk.scaleHH = makeScalar(scaleHH, opQuantizedRNNTanhCell, "scale_hh")
+	blk.zeroPointIH = makeScalar(zeroPointIH, opQuantizedRNNTanhCell, "zero_point_ih")
+	blk.zeroPointHH = makeScalar(zeroPointHH, opQuantizedRNNTanhCell, "zero_point_hh")
 	call(opQuantizedRNNTanhCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(bIh.T)
-	runtime.KeepAlive(bHh.T)
-	runtime.KeepAlive(packedIh.T)
-	runtime.KeepAlive(packedHh.T)
-	runtime.KeepAlive(colOffsetsIh.T)
-	runtime.KeepAlive(colOffsetsHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(bIH.T)
+	runtime.KeepAlive(bHH.T)
+	runtime.KeepAlive(packedIH.T)
+	runtime.KeepAlive(packedHH.T)
+	runtime.KeepAlive(colOffsetsIH.T)
+	runtime.KeepAlive(colOffsetsHH.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
@@ -1428,7 +1428,7 @@ func QuantizePerChannelOut(self, scales, zeroPoints Tensor, axis int64, dtype DT
 }
 
 // QuantizePerTensor quantises floats with one scale and zero point, to dtype quint8, qint8 or
-// qint32; also each of a list of tensors.
+// qint32.
 //
 //	quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor
 //
@@ -1452,7 +1452,7 @@ func QuantizePerTensor(self Tensor, scale float64, zeroPoint int64, dtype DType)
 }
 
 // QuantizePerTensorDynamic quantises floats with a scale and zero point computed from the range of
-// the data; reduce_range saves one bit.
+// the data; reduceRange saves one bit.
 //
 //	quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor
 //
@@ -1474,7 +1474,7 @@ func QuantizePerTensorDynamic(self Tensor, dtype DType, reduceRange bool) Tensor
 }
 
 // QuantizePerTensorDynamicOut quantises floats with a scale and zero point computed from the range
-// of the data; reduce_range saves one bit, into out.
+// of the data; reduceRange saves one bit, into out.
 //
 //	quantize_per_tensor_dynamic.out(Tensor self, ScalarType dtype, bool reduce_range, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1500,7 +1500,7 @@ func QuantizePerTensorDynamicOut(self Tensor, dtype DType, reduceRange bool, out
 }
 
 // QuantizePerTensorOut quantises floats with one scale and zero point, to dtype quint8, qint8 or
-// qint32; also each of a list of tensors, into out.
+// qint32, into out.
 //
 //	quantize_per_tensor.out(Tensor self, float scale, int zero_point, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1528,7 +1528,7 @@ func QuantizePerTensorOut(self Tensor, scale float64, zeroPoint int64, dtype DTy
 }
 
 // QuantizePerTensorTensorQParams quantises floats with one scale and zero point, to dtype quint8,
-// qint8 or qint32; also each of a list of tensors.
+// qint8 or qint32; scale and zeroPoint are tensors of one element.
 //
 //	quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype) -> Tensor
 //
@@ -1554,7 +1554,7 @@ func QuantizePerTensorTensorQParams(self, scale, zeroPoint Tensor, dtype DType) 
 }
 
 // QuantizePerTensorTensorQParamsOut quantises floats with one scale and zero point, to dtype
-// quint8, qint8 or qint32; also each of a list of tensors, into out.
+// quint8, qint8 or qint32; scale and zeroPoint are tensors of one element, into out.
 //
 //	quantize_per_tensor.tensor_qparams_out(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1583,8 +1583,8 @@ func QuantizePerTensorTensorQParamsOut(self, scale, zeroPoint Tensor, dtype DTyp
 	return out
 }
 
-// QuantizePerTensorTensors quantises floats with one scale and zero point, to dtype quint8, qint8
-// or qint32; also each of a list of tensors.
+// QuantizePerTensorTensors quantises each of a list of float tensors with one scale and zero point
+// each, to dtype quint8, qint8 or qint32.
 //
 //	quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype) -> Tensor[]
 //
@@ -1610,8 +1610,8 @@ func QuantizePerTensorTensors(tensors []Tensor, scales, zeroPoints Tensor, dtype
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// QuantizePerTensorTensorsOut quantises floats with one scale and zero point, to dtype quint8,
-// qint8 or qint32; also each of a list of tensors, into out.
+// QuantizePerTensorTensorsOut quantises each of a list of float tensors with one scale and zero
+// point each, to dtype quint8, qint8 or qint32, into out.
 //
 //	quantize_per_tensor.tensors_out(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype, *, Tensor(a!)[] out) -> ()
 //

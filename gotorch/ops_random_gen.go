@@ -57,8 +57,8 @@ type BernoulliOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// Bernoulli draws 0 or 1 for each element, 1 with the element's own value as probability, or with
-// p where p is given.
+// Bernoulli draws 0 or 1 for each element, 1 with the element's own value as probability. Random
+// numbers come from Generator, by default the device's own.
 //
 //	bernoulli(Tensor self, *, Generator? generator=None) -> Tensor
 //
@@ -93,8 +93,8 @@ type Bernoulli_Options struct {
 	Generator *Generator // default: the default one
 }
 
-// Bernoulli_ draws 0 or 1 for each element, 1 with the element's own value as probability, or with
-// p where p is given, in place.
+// Bernoulli_ draws 0 or 1 for each element, 1 with probability P, in place. Random numbers come
+// from Generator, by default the device's own.
 //
 //	bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -132,8 +132,8 @@ type BernoulliFloatOutOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// BernoulliFloatOut draws 0 or 1 for each element, 1 with the element's own value as probability,
-// or with p where p is given, into out.
+// BernoulliFloatOut draws 0 or 1 for each element, 1 with probability P, into out. Random numbers
+// come from Generator, by default the device's own.
 //
 //	bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -163,8 +163,8 @@ func BernoulliFloatOut(self, out Tensor, opts ...BernoulliFloatOutOptions) Tenso
 	return out
 }
 
-// BernoulliOut draws 0 or 1 for each element, 1 with the element's own value as probability, or
-// with p where p is given, into out.
+// BernoulliOut draws 0 or 1 for each element, 1 with the element's own value as probability, into
+// out. Random numbers come from Generator, by default the device's own.
 //
 //	bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -197,8 +197,8 @@ type BernoulliPOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// BernoulliP draws 0 or 1 for each element, 1 with the element's own value as probability, or with
-// p where p is given.
+// BernoulliP draws 0 or 1 for each element, 1 with probability p. Random numbers come from
+// Generator, by default the device's own.
 //
 //	bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor
 //
@@ -234,8 +234,8 @@ type BernoulliTensorOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// BernoulliTensor draws 0 or 1 for each element, 1 with the element's own value as probability, or
-// with p where p is given.
+// BernoulliTensor draws 0 or 1 for each element, 1 with the probability at its place in p, which
+// broadcasts. Random numbers come from Generator, by default the device's own.
 //
 //	bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor
 //
@@ -262,8 +262,8 @@ func BernoulliTensor(self, p Tensor, opts ...BernoulliTensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BernoulliTensor_ draws 0 or 1 for each element, 1 with the element's own value as probability,
-// or with p where p is given, in place.
+// BernoulliTensor_ draws 0 or 1 for each element, 1 with the probability at its place in p, which
+// broadcasts, in place. Random numbers come from Generator, by default the device's own.
 //
 //	bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -296,8 +296,8 @@ func (self Tensor) BernoulliTensor_(p Tensor, opts ...BernoulliTensorOptions) Te
 	return BernoulliTensor_(self, p, opts...)
 }
 
-// BernoulliTensorOut draws 0 or 1 for each element, 1 with the element's own value as probability,
-// or with p where p is given, into out.
+// BernoulliTensorOut draws 0 or 1 for each element, 1 with the probability at its place in p,
+// which broadcasts, into out. Random numbers come from Generator, by default the device's own.
 //
 //	bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -334,7 +334,8 @@ type BinomialOptions struct {
 }
 
 // Binomial draws from the binomial distribution with count trials and success probability prob,
-// element by element; the result is float.
+// element by element; the result is float. Random numbers come from Generator, by default the
+// device's own.
 //
 //	binomial(Tensor count, Tensor prob, Generator? generator=None) -> Tensor
 func Binomial(count, prob Tensor, opts ...BinomialOptions) Tensor {
@@ -360,7 +361,8 @@ func Binomial(count, prob Tensor, opts ...BinomialOptions) Tensor {
 }
 
 // BinomialOut draws from the binomial distribution with count trials and success probability prob,
-// element by element; the result is float, into out.
+// element by element; the result is float, into out. Random numbers come from Generator, by
+// default the device's own.
 //
 //	binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -396,8 +398,8 @@ type CauchyOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// Cauchy draws samples of the Cauchy distribution with the given median and scale sigma, in the
-// shape of self.
+// Cauchy draws samples of the Cauchy distribution with the given Median and scale Sigma, in the
+// shape of self. Random numbers come from Generator, by default the device's own.
 //
 //	cauchy(Tensor self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor
 func Cauchy(self Tensor, opts ...CauchyOptions) Tensor {
@@ -423,8 +425,8 @@ func Cauchy(self Tensor, opts ...CauchyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Cauchy_ draws samples of the Cauchy distribution with the given median and scale sigma, in the
-// shape of self, in place.
+// Cauchy_ draws samples of the Cauchy distribution with the given Median and scale Sigma, in the
+// shape of self, in place. Random numbers come from Generator, by default the device's own.
 //
 //	cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -458,8 +460,8 @@ func (self Tensor) Cauchy_(opts ...CauchyOptions) Tensor {
 	return Cauchy_(self, opts...)
 }
 
-// CauchyOut draws samples of the Cauchy distribution with the given median and scale sigma, in the
-// shape of self, into out.
+// CauchyOut draws samples of the Cauchy distribution with the given Median and scale Sigma, in the
+// shape of self, into out. Random numbers come from Generator, by default the device's own.
 //
 //	cauchy.out(Tensor self, float median=0, float sigma=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -540,7 +542,8 @@ type ExponentialOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// Exponential draws samples of the exponential distribution with rate lambd, in the shape of self.
+// Exponential draws samples of the exponential distribution with rate Lambd, in the shape of self.
+// Random numbers come from Generator, by default the device's own.
 //
 //	exponential(Tensor self, float lambd=1, *, Generator? generator=None) -> Tensor
 func Exponential(self Tensor, opts ...ExponentialOptions) Tensor {
@@ -564,8 +567,8 @@ func Exponential(self Tensor, opts ...ExponentialOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Exponential_ draws samples of the exponential distribution with rate lambd, in the shape of
-// self, in place.
+// Exponential_ draws samples of the exponential distribution with rate Lambd, in the shape of
+// self, in place. Random numbers come from Generator, by default the device's own.
 //
 //	exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -597,8 +600,8 @@ func (self Tensor) Exponential_(opts ...ExponentialOptions) Tensor {
 	return Exponential_(self, opts...)
 }
 
-// ExponentialOut draws samples of the exponential distribution with rate lambd, in the shape of
-// self, into out.
+// ExponentialOut draws samples of the exponential distribution with rate Lambd, in the shape of
+// self, into out. Random numbers come from Generator, by default the device's own.
 //
 //	exponential.out(Tensor self, float lambd=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -626,7 +629,7 @@ func ExponentialOut(self, out Tensor, opts ...ExponentialOptions) Tensor {
 	return out
 }
 
-// FeatureAlphaDropout is alpha_dropout that drops whole channels (dimension 1) instead of single
+// FeatureAlphaDropout is [AlphaDropout] that drops whole channels (dimension 1) instead of single
 // elements.
 //
 //	feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor
@@ -648,8 +651,8 @@ func FeatureAlphaDropout(input Tensor, p float64, train bool) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FeatureAlphaDropout_ is alpha_dropout that drops whole channels (dimension 1) instead of single
-// elements, in place.
+// FeatureAlphaDropout_ is [AlphaDropout_] that drops whole channels (dimension 1) instead of
+// single elements, in place.
 //
 //	feature_alpha_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)
 //
@@ -671,7 +674,7 @@ func FeatureAlphaDropout_(self Tensor, p float64, train bool) Tensor {
 	return self
 }
 
-// FeatureDropout is dropout that zeroes whole channels (dimension 1) instead of single elements.
+// FeatureDropout is [Dropout] that zeroes whole channels (dimension 1) instead of single elements.
 //
 //	feature_dropout(Tensor input, float p, bool train) -> Tensor
 func FeatureDropout(input Tensor, p float64, train bool) Tensor {
@@ -690,8 +693,8 @@ func FeatureDropout(input Tensor, p float64, train bool) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// FeatureDropout_ is dropout that zeroes whole channels (dimension 1) instead of single elements,
-// in place.
+// FeatureDropout_ is [Dropout_] that zeroes whole channels (dimension 1) instead of single
+// elements, in place.
 //
 //	feature_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)
 //
@@ -717,7 +720,8 @@ type GeometricOptions struct {
 }
 
 // Geometric draws how many trials the first success takes when each succeeds with probability p:
-// 1, 2, ..., in the shape of self.
+// 1, 2, ..., in the shape of self. Random numbers come from Generator, by default the device's
+// own.
 //
 //	geometric(Tensor self, float p, *, Generator? generator=None) -> Tensor
 func Geometric(self Tensor, p float64, opts ...GeometricOptions) Tensor {
@@ -742,7 +746,8 @@ func Geometric(self Tensor, p float64, opts ...GeometricOptions) Tensor {
 }
 
 // Geometric_ draws how many trials the first success takes when each succeeds with probability p:
-// 1, 2, ..., in the shape of self, in place.
+// 1, 2, ..., in the shape of self, in place. Random numbers come from Generator, by default the
+// device's own.
 //
 //	geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -775,7 +780,8 @@ func (self Tensor) Geometric_(p float64, opts ...GeometricOptions) Tensor {
 }
 
 // GeometricOut draws how many trials the first success takes when each succeeds with probability
-// p: 1, 2, ..., in the shape of self, into out.
+// p: 1, 2, ..., in the shape of self, into out. Random numbers come from Generator, by default the
+// device's own.
 //
 //	geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -811,7 +817,7 @@ type LogNormalOptions struct {
 }
 
 // LogNormal draws samples whose logarithm is normal with the given mean and standard deviation
-// std, in the shape of self.
+// std, in the shape of self. Random numbers come from Generator, by default the device's own.
 //
 //	log_normal(Tensor self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor
 func LogNormal(self Tensor, opts ...LogNormalOptions) Tensor {
@@ -838,7 +844,8 @@ func LogNormal(self Tensor, opts ...LogNormalOptions) Tensor {
 }
 
 // LogNormal_ draws samples whose logarithm is normal with the given mean and standard deviation
-// std, in the shape of self, in place.
+// std, in the shape of self, in place. Random numbers come from Generator, by default the device's
+// own.
 //
 //	log_normal_(Tensor(a!) self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -873,7 +880,8 @@ func (self Tensor) LogNormal_(opts ...LogNormalOptions) Tensor {
 }
 
 // LogNormalOut draws samples whose logarithm is normal with the given mean and standard deviation
-// std, in the shape of self, into out.
+// std, in the shape of self, into out. Random numbers come from Generator, by default the device's
+// own.
 //
 //	log_normal.out(Tensor self, float mean=1, float std=2, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -909,8 +917,8 @@ type MultinomialOptions struct {
 	Generator   *Generator // default: the default one
 }
 
-// Multinomial draws num_samples int64 indices per row with the row's non-negative weights as
-// probabilities: (m) or (n×m).
+// Multinomial draws numSamples int64 indices per row with the row's non-negative weights as
+// probabilities: (m) or (n×m). Random numbers come from Generator, by default the device's own.
 //
 //	multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor
 //
@@ -943,8 +951,9 @@ func (self Tensor) Multinomial(numSamples int64, opts ...MultinomialOptions) Ten
 	return Multinomial(self, numSamples, opts...)
 }
 
-// MultinomialOut draws num_samples int64 indices per row with the row's non-negative weights as
-// probabilities: (m) or (n×m), into out.
+// MultinomialOut draws numSamples int64 indices per row with the row's non-negative weights as
+// probabilities: (m) or (n×m), into out. Random numbers come from Generator, by default the
+// device's own.
 //
 //	multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -976,7 +985,7 @@ func MultinomialOut(self Tensor, numSamples int64, out Tensor, opts ...Multinomi
 	return out
 }
 
-// NativeDropout is dropout that also returns the bool mask of the elements that were kept.
+// NativeDropout is [Dropout] that also returns the bool mask of the elements that were kept.
 //
 //	native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)
 func NativeDropout(input Tensor, p float64, train *bool) (Tensor, Tensor) {
@@ -996,8 +1005,8 @@ func NativeDropout(input Tensor, p float64, train *bool) (Tensor, Tensor) {
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// NativeDropoutOut is dropout that also returns the bool mask of the elements that were kept, into
-// out.
+// NativeDropoutOut is [Dropout] that also returns the bool mask of the elements that were kept,
+// into out0 and out1.
 //
 //	native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -1028,8 +1037,8 @@ type NormalOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// Normal draws samples of the normal distribution; mean and std are numbers or tensors with one
-// value per element.
+// Normal draws samples of the normal distribution around the elements of mean, with the standard
+// deviations in std. Random numbers come from Generator, by default the device's own.
 //
 //	normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor
 //
@@ -1063,8 +1072,9 @@ type Normal_Options struct {
 	Generator *Generator // default: the default one
 }
 
-// Normal_ draws samples of the normal distribution; mean and std are numbers or tensors with one
-// value per element, in place.
+// Normal_ returns a new tensor of self's shape with samples of the normal distribution, and leaves
+// self as it is, in place. Mean is a number. Std is a number. Random numbers come from Generator,
+// by default the device's own.
 //
 //	normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -1108,8 +1118,9 @@ type NormalFloatFloatOptions struct {
 	RequiresGrad bool // whether autograd records what is done with the result
 }
 
-// NormalFloatFloat draws samples of the normal distribution; mean and std are numbers or tensors
-// with one value per element.
+// NormalFloatFloat draws samples of the normal distribution around mean, with standard deviation
+// std, in a new tensor of the given size. Random numbers come from Generator, by default the
+// device's own.
 //
 //	normal.float_float(float mean, float std, SymInt[] size, *, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1152,8 +1163,9 @@ type NormalFloatFloatOutOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// NormalFloatFloatOut draws samples of the normal distribution; mean and std are numbers or
-// tensors with one value per element, into out.
+// NormalFloatFloatOut draws samples of the normal distribution around mean, with standard
+// deviation std, in a new tensor of the given size, into out. Random numbers come from Generator,
+// by default the device's own.
 //
 //	normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1190,8 +1202,8 @@ type NormalFloatTensorOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// NormalFloatTensor draws samples of the normal distribution; mean and std are numbers or tensors
-// with one value per element.
+// NormalFloatTensor draws samples of the normal distribution around mean, with the standard
+// deviations in std. Random numbers come from Generator, by default the device's own.
 //
 //	normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor
 //
@@ -1217,8 +1229,8 @@ func NormalFloatTensor(mean float64, std Tensor, opts ...NormalFloatTensorOption
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormalFloatTensorOut draws samples of the normal distribution; mean and std are numbers or
-// tensors with one value per element, into out.
+// NormalFloatTensorOut draws samples of the normal distribution around mean, with the standard
+// deviations in std, into out. Random numbers come from Generator, by default the device's own.
 //
 //	normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1255,8 +1267,9 @@ type NormalFunctionalOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// NormalFunctional draws samples of the normal distribution; mean and std are numbers or tensors
-// with one value per element.
+// NormalFunctional returns a new tensor of self's shape with samples of the normal distribution,
+// and leaves self as it is. Mean is a number. Std is a number. Random numbers come from Generator,
+// by default the device's own.
 //
 //	normal_functional(Tensor self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor
 //
@@ -1284,8 +1297,9 @@ func NormalFunctional(self Tensor, opts ...NormalFunctionalOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormalOut draws samples of the normal distribution; mean and std are numbers or tensors with one
-// value per element, into out.
+// NormalOut draws samples of the normal distribution around the elements of mean, with the
+// standard deviations in std, into out. Random numbers come from Generator, by default the
+// device's own.
 //
 //	normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1323,8 +1337,9 @@ type NormalSelfOutOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// NormalSelfOut draws samples of the normal distribution; mean and std are numbers or tensors with
-// one value per element, into out.
+// NormalSelfOut returns a new tensor of self's shape with samples of the normal distribution, and
+// leaves self as it is, into out. Mean is a number. Std is a number. Random numbers come from
+// Generator, by default the device's own.
 //
 //	normal.out(Tensor self, float mean=0, float std=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1362,8 +1377,8 @@ type NormalTensorFloatOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// NormalTensorFloat draws samples of the normal distribution; mean and std are numbers or tensors
-// with one value per element.
+// NormalTensorFloat draws samples of the normal distribution around the elements of mean, with
+// standard deviation Std. Random numbers come from Generator, by default the device's own.
 //
 //	normal.Tensor_float(Tensor mean, float std=1, *, Generator? generator=None) -> Tensor
 //
@@ -1389,8 +1404,9 @@ func NormalTensorFloat(mean Tensor, opts ...NormalTensorFloatOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormalTensorFloatOut draws samples of the normal distribution; mean and std are numbers or
-// tensors with one value per element, into out.
+// NormalTensorFloatOut draws samples of the normal distribution around the elements of mean, with
+// standard deviation Std, into out. Random numbers come from Generator, by default the device's
+// own.
 //
 //	normal.Tensor_float_out(Tensor mean, float std=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1426,7 +1442,7 @@ type PoissonOptions struct {
 }
 
 // Poisson draws from the Poisson distribution with the element's own value as rate, in the dtype
-// of self.
+// of self. Random numbers come from Generator, by default the device's own.
 //
 //	poisson(Tensor self, Generator? generator=None) -> Tensor
 //
@@ -1451,7 +1467,7 @@ func Poisson(self Tensor, opts ...PoissonOptions) Tensor {
 }
 
 // PoissonOut draws from the Poisson distribution with the element's own value as rate, in the
-// dtype of self, into out.
+// dtype of self, into out. Random numbers come from Generator, by default the device's own.
 //
 //	poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1511,7 +1527,7 @@ func Rand(size []int64, opts ...TensorOptions) Tensor {
 }
 
 // RandGenerator returns a tensor of the given size with samples of the uniform distribution on [0,
-// 1).
+// 1). Random numbers come from generator, by default the device's own.
 //
 //	rand.generator(SymInt[] size, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1546,7 +1562,7 @@ func RandGenerator(size []int64, generator *Generator, opts ...TensorOptions) Te
 }
 
 // RandGeneratorOut returns a tensor of the given size with samples of the uniform distribution on
-// [0, 1), into out.
+// [0, 1), into out. Random numbers come from generator, by default the device's own.
 //
 //	rand.generator_out(SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1570,8 +1586,8 @@ func RandGeneratorOut(size []int64, generator *Generator, out Tensor) Tensor {
 	return out
 }
 
-// Randint returns a tensor of the given size with random integers from low (0 by default) up to
-// but without high; int64 by default.
+// Randint returns a tensor of the given size with random integers from 0 up to but without high;
+// int64 by default.
 //
 //	randint(SymInt high, SymInt[] size, *, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1607,8 +1623,8 @@ func Randint(high int64, size []int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandintGenerator returns a tensor of the given size with random integers from low (0 by default)
-// up to but without high; int64 by default.
+// RandintGenerator returns a tensor of the given size with random integers from 0 up to but
+// without high; int64 by default. Random numbers come from generator, by default the device's own.
 //
 //	randint.generator(SymInt high, SymInt[] size, *, Generator? generator, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -1647,8 +1663,9 @@ func RandintGenerator(high int64, size []int64, generator *Generator, opts ...Te
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandintGeneratorOut returns a tensor of the given size with random integers from low (0 by
-// default) up to but without high; int64 by default, into out.
+// RandintGeneratorOut returns a tensor of the given size with random integers from 0 up to but
+// without high; int64 by default, into out. Random numbers come from generator, by default the
+// device's own.
 //
 //	randint.generator_out(SymInt high, SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1684,8 +1701,8 @@ type RandintLikeOptions struct {
 	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
-// RandintLike returns a tensor of the size and dtype of self with random integers from low (0 by
-// default) up to but without high.
+// RandintLike returns a tensor of the size and dtype of self with random integers from 0 up to but
+// without high.
 //
 //	randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -1730,8 +1747,8 @@ type RandintLikeGeneratorOptions struct {
 	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
-// RandintLikeGenerator returns a tensor of the size and dtype of self with random integers from
-// low (0 by default) up to but without high.
+// RandintLikeGenerator returns a tensor of the size and dtype of self with random integers from 0
+// up to but without high. Random numbers come from generator, by default the device's own.
 //
 //	randint_like.generator(Tensor self, SymInt high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -1775,7 +1792,8 @@ type RandintLikeGeneratorOutOptions struct {
 }
 
 // RandintLikeGeneratorOut returns a tensor of the size and dtype of self with random integers from
-// low (0 by default) up to but without high, into out.
+// 0 up to but without high, into out. Random numbers come from generator, by default the device's
+// own.
 //
 //	randint_like.generator_out(Tensor self, SymInt high, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1818,7 +1836,7 @@ type RandintLikeLowDTypeOptions struct {
 }
 
 // RandintLikeLowDType returns a tensor of the size and dtype of self with random integers from low
-// (0 by default) up to but without high.
+// up to but without high.
 //
 //	randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -1861,7 +1879,7 @@ type RandintLikeLowDTypeOutOptions struct {
 }
 
 // RandintLikeLowDTypeOut returns a tensor of the size and dtype of self with random integers from
-// low (0 by default) up to but without high, into out.
+// low up to but without high, into out.
 //
 //	randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1903,7 +1921,8 @@ type RandintLikeLowGeneratorDTypeOptions struct {
 }
 
 // RandintLikeLowGeneratorDType returns a tensor of the size and dtype of self with random integers
-// from low (0 by default) up to but without high.
+// from low up to but without high. Random numbers come from generator, by default the device's
+// own.
 //
 //	randint_like.low_generator_dtype(Tensor self, SymInt low, SymInt high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -1949,7 +1968,8 @@ type RandintLikeLowGeneratorDTypeOutOptions struct {
 }
 
 // RandintLikeLowGeneratorDTypeOut returns a tensor of the size and dtype of self with random
-// integers from low (0 by default) up to but without high, into out.
+// integers from low up to but without high, into out. Random numbers come from generator, by
+// default the device's own.
 //
 //	randint_like.low_generator_dtype_out(Tensor self, SymInt low, SymInt high, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1988,8 +2008,8 @@ type RandintLikeOutOptions struct {
 	MemoryFormat MemoryFormat // default: none
 }
 
-// RandintLikeOut returns a tensor of the size and dtype of self with random integers from low (0
-// by default) up to but without high, into out.
+// RandintLikeOut returns a tensor of the size and dtype of self with random integers from 0 up to
+// but without high, into out.
 //
 //	randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2028,8 +2048,8 @@ type RandintLikeTensorOptions struct {
 	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
-// RandintLikeTensor returns a tensor of the size and dtype of self with random integers from low
-// (0 by default) up to but without high.
+// RandintLikeTensor returns a tensor of the size and dtype of self with random integers from 0 up
+// to but without high, a 0-d tensor.
 //
 //	randint_like.Tensor(Tensor self, Tensor high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -2076,7 +2096,8 @@ type RandintLikeTensorGeneratorOptions struct {
 }
 
 // RandintLikeTensorGenerator returns a tensor of the size and dtype of self with random integers
-// from low (0 by default) up to but without high.
+// from 0 up to but without high, a 0-d tensor. Random numbers come from generator, by default the
+// device's own.
 //
 //	randint_like.Tensor_generator(Tensor self, Tensor high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -2121,7 +2142,8 @@ type RandintLikeTensorGeneratorOutOptions struct {
 }
 
 // RandintLikeTensorGeneratorOut returns a tensor of the size and dtype of self with random
-// integers from low (0 by default) up to but without high, into out.
+// integers from 0 up to but without high, a 0-d tensor, into out. Random numbers come from
+// generator, by default the device's own.
 //
 //	randint_like.Tensor_generator_out(Tensor self, Tensor high, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2159,8 +2181,8 @@ type RandintLikeTensorOutOptions struct {
 	MemoryFormat MemoryFormat // default: none
 }
 
-// RandintLikeTensorOut returns a tensor of the size and dtype of self with random integers from
-// low (0 by default) up to but without high, into out.
+// RandintLikeTensorOut returns a tensor of the size and dtype of self with random integers from 0
+// up to but without high, a 0-d tensor, into out.
 //
 //	randint_like.Tensor_out(Tensor self, Tensor high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2190,8 +2212,8 @@ func RandintLikeTensorOut(self, high, out Tensor, opts ...RandintLikeTensorOutOp
 	return out
 }
 
-// RandintLow returns a tensor of the given size with random integers from low (0 by default) up to
-// but without high; int64 by default.
+// RandintLow returns a tensor of the given size with random integers from low up to but without
+// high; int64 by default.
 //
 //	randint.low(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2229,8 +2251,8 @@ func RandintLow(low, high int64, size []int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandintLowGenerator returns a tensor of the given size with random integers from low (0 by
-// default) up to but without high; int64 by default.
+// RandintLowGenerator returns a tensor of the given size with random integers from low up to but
+// without high; int64 by default. Random numbers come from generator, by default the device's own.
 //
 //	randint.low_generator(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2271,8 +2293,9 @@ func RandintLowGenerator(low, high int64, size []int64, generator *Generator, op
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandintLowGeneratorOut returns a tensor of the given size with random integers from low (0 by
-// default) up to but without high; int64 by default, into out.
+// RandintLowGeneratorOut returns a tensor of the given size with random integers from low up to
+// but without high; int64 by default, into out. Random numbers come from generator, by default the
+// device's own.
 //
 //	randint.low_generator_out(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2300,8 +2323,8 @@ func RandintLowGeneratorOut(low, high int64, size []int64, generator *Generator,
 	return out
 }
 
-// RandintLowOut returns a tensor of the given size with random integers from low (0 by default) up
-// to but without high; int64 by default, into out.
+// RandintLowOut returns a tensor of the given size with random integers from low up to but without
+// high; int64 by default, into out.
 //
 //	randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2326,8 +2349,8 @@ func RandintLowOut(low, high int64, size []int64, out Tensor) Tensor {
 	return out
 }
 
-// RandintOut returns a tensor of the given size with random integers from low (0 by default) up to
-// but without high; int64 by default, into out.
+// RandintOut returns a tensor of the given size with random integers from 0 up to but without
+// high; int64 by default, into out.
 //
 //	randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2405,7 +2428,8 @@ type RandLikeGeneratorOptions struct {
 }
 
 // RandLikeGenerator returns a tensor of the same size, dtype and device as self with samples of
-// the uniform distribution on [0, 1).
+// the uniform distribution on [0, 1). Random numbers come from generator, by default the device's
+// own.
 //
 //	rand_like.generator(Tensor self, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -2447,7 +2471,8 @@ type RandLikeGeneratorOutOptions struct {
 }
 
 // RandLikeGeneratorOut returns a tensor of the same size, dtype and device as self with samples of
-// the uniform distribution on [0, 1), into out.
+// the uniform distribution on [0, 1), into out. Random numbers come from generator, by default the
+// device's own.
 //
 //	rand_like.generator_out(Tensor self, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2542,7 +2567,7 @@ func Randn(size []int64, opts ...TensorOptions) Tensor {
 }
 
 // RandnGenerator returns a tensor of the given size with samples of the standard normal
-// distribution.
+// distribution. Random numbers come from generator, by default the device's own.
 //
 //	randn.generator(SymInt[] size, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -2577,7 +2602,7 @@ func RandnGenerator(size []int64, generator *Generator, opts ...TensorOptions) T
 }
 
 // RandnGeneratorOut returns a tensor of the given size with samples of the standard normal
-// distribution, into out.
+// distribution, into out. Random numbers come from generator, by default the device's own.
 //
 //	randn.generator_out(SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2656,7 +2681,8 @@ type RandnLikeGeneratorOptions struct {
 }
 
 // RandnLikeGenerator returns a tensor of the same size, dtype and device as self with samples of
-// the standard normal distribution.
+// the standard normal distribution. Random numbers come from generator, by default the device's
+// own.
 //
 //	randn_like.generator(Tensor self, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
@@ -2698,7 +2724,8 @@ type RandnLikeGeneratorOutOptions struct {
 }
 
 // RandnLikeGeneratorOut returns a tensor of the same size, dtype and device as self with samples
-// of the standard normal distribution, into out.
+// of the standard normal distribution, into out. Random numbers come from generator, by default
+// the device's own.
 //
 //	randn_like.generator_out(Tensor self, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2788,8 +2815,8 @@ type RandomOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// Random draws random integers from 'from' up to but without 'to', or non-negative ones as large
-// as the dtype of self holds exactly.
+// Random draws random integers from 0 up to as much as the dtype of self holds exactly. Random
+// numbers come from Generator, by default the device's own.
 //
 //	random(Tensor self, *, Generator? generator=None) -> Tensor
 func Random(self Tensor, opts ...RandomOptions) Tensor {
@@ -2811,8 +2838,8 @@ func Random(self Tensor, opts ...RandomOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Random_ draws random integers from 'from' up to but without 'to', or non-negative ones as large
-// as the dtype of self holds exactly, in place.
+// Random_ draws random integers from 0 up to as much as the dtype of self holds exactly, in place.
+// Random numbers come from Generator, by default the device's own.
 //
 //	random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -2847,8 +2874,8 @@ type RandomFromOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// RandomFrom draws random integers from 'from' up to but without 'to', or non-negative ones as
-// large as the dtype of self holds exactly.
+// RandomFrom draws random integers that are from or more and less than to, or as much as the dtype
+// holds if that is not given. Random numbers come from Generator, by default the device's own.
 //
 //	random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor
 func RandomFrom(self Tensor, from int64, to *int64, opts ...RandomFromOptions) Tensor {
@@ -2874,8 +2901,9 @@ func RandomFrom(self Tensor, from int64, to *int64, opts ...RandomFromOptions) T
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandomFrom_ draws random integers from 'from' up to but without 'to', or non-negative ones as
-// large as the dtype of self holds exactly, in place.
+// RandomFrom_ draws random integers that are from or more and less than to, or as much as the
+// dtype holds if that is not given, in place. Random numbers come from Generator, by default the
+// device's own.
 //
 //	random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -2909,8 +2937,9 @@ func (self Tensor) RandomFrom_(from int64, to *int64, opts ...RandomFromOptions)
 	return RandomFrom_(self, from, to, opts...)
 }
 
-// RandomFromOut draws random integers from 'from' up to but without 'to', or non-negative ones as
-// large as the dtype of self holds exactly, into out.
+// RandomFromOut draws random integers that are from or more and less than to, or as much as the
+// dtype holds if that is not given, into out. Random numbers come from Generator, by default the
+// device's own.
 //
 //	random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2940,8 +2969,8 @@ func RandomFromOut(self Tensor, from int64, to *int64, out Tensor, opts ...Rando
 	return out
 }
 
-// RandomOut draws random integers from 'from' up to but without 'to', or non-negative ones as
-// large as the dtype of self holds exactly, into out.
+// RandomOut draws random integers from 0 up to as much as the dtype of self holds exactly, into
+// out. Random numbers come from Generator, by default the device's own.
 //
 //	random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2972,8 +3001,8 @@ type RandomToOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// RandomTo draws random integers from 'from' up to but without 'to', or non-negative ones as large
-// as the dtype of self holds exactly.
+// RandomTo draws random integers from 0 up to but without to. Random numbers come from Generator,
+// by default the device's own.
 //
 //	random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor
 func RandomTo(self Tensor, to int64, opts ...RandomToOptions) Tensor {
@@ -2997,8 +3026,8 @@ func RandomTo(self Tensor, to int64, opts ...RandomToOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandomTo_ draws random integers from 'from' up to but without 'to', or non-negative ones as
-// large as the dtype of self holds exactly, in place.
+// RandomTo_ draws random integers from 0 up to but without to, in place. Random numbers come from
+// Generator, by default the device's own.
 //
 //	random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -3030,8 +3059,8 @@ func (self Tensor) RandomTo_(to int64, opts ...RandomToOptions) Tensor {
 	return RandomTo_(self, to, opts...)
 }
 
-// RandomToOut draws random integers from 'from' up to but without 'to', or non-negative ones as
-// large as the dtype of self holds exactly, into out.
+// RandomToOut draws random integers from 0 up to but without to, into out. Random numbers come
+// from Generator, by default the device's own.
 //
 //	random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3115,6 +3144,7 @@ func Randperm(n int64, opts ...TensorOptions) Tensor {
 }
 
 // RandpermGenerator returns a random permutation of the integers 0 to n - 1, as int64 by default.
+// Random numbers come from generator, by default the device's own.
 //
 //	randperm.generator(SymInt n, *, Generator? generator, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
 //
@@ -3151,7 +3181,7 @@ func RandpermGenerator(n int64, generator *Generator, opts ...TensorOptions) Ten
 }
 
 // RandpermGeneratorOut returns a random permutation of the integers 0 to n - 1, as int64 by
-// default, into out.
+// default, into out. Random numbers come from generator, by default the device's own.
 //
 //	randperm.generator_out(SymInt n, *, Generator? generator, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3202,7 +3232,8 @@ type UniformOptions struct {
 	Generator *Generator // default: the default one
 }
 
-// Uniform draws samples of the uniform distribution on [from, to), in the shape of self.
+// Uniform draws samples of the uniform distribution from From up to but without To, in the shape
+// of self. Random numbers come from Generator, by default the device's own.
 //
 //	uniform(Tensor self, float from=0, float to=1, *, Generator? generator=None) -> Tensor
 func Uniform(self Tensor, opts ...UniformOptions) Tensor {
@@ -3228,8 +3259,8 @@ func Uniform(self Tensor, opts ...UniformOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Uniform_ draws samples of the uniform distribution on [from, to), in the shape of self, in
-// place.
+// Uniform_ draws samples of the uniform distribution from From up to but without To, in the shape
+// of self, in place. Random numbers come from Generator, by default the device's own.
 //
 //	uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!)
 //
@@ -3263,8 +3294,8 @@ func (self Tensor) Uniform_(opts ...UniformOptions) Tensor {
 	return Uniform_(self, opts...)
 }
 
-// UniformOut draws samples of the uniform distribution on [from, to), in the shape of self, into
-// out.
+// UniformOut draws samples of the uniform distribution from From up to but without To, in the
+// shape of self, into out. Random numbers come from Generator, by default the device's own.
 //
 //	uniform.out(Tensor self, float from=0, float to=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!)
 //

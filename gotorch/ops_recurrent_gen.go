@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// GRU runs gated recurrent units over a sequence (T, N, I), or (N, T, I) if batch_first; returns
+// GRU runs gated recurrent units over a sequence (T, N, I), or (N, T, I) if batchFirst; returns
 // all outputs and the last hidden state.
 //
 //	gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)
@@ -45,23 +45,23 @@ func GRU(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dro
 
 // GRUCellOptions are the arguments of [GRUCell] that have defaults.
 type GRUCellOptions struct {
-	BIh Tensor // default: none
-	BHh Tensor // default: none
+	BIH Tensor // default: none
+	BHH Tensor // default: none
 }
 
 // GRUCell computes one step of a gated recurrent unit: input (N, I), hidden state (N, H) → next
 // hidden state (N, H).
 //
 //	gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor
-func GRUCell(input, hx, wIh, wHh Tensor, opts ...GRUCellOptions) Tensor {
+func GRUCell(input, hx, wIH, wHH Tensor, opts ...GRUCellOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		input unsafe.Pointer
 		hx    unsafe.Pointer
-		wIh   unsafe.Pointer
-		wHh   unsafe.Pointer
-		bIh   unsafe.Pointer
-		bHh   unsafe.Pointer
+		wIH   unsafe.Pointer
+		wHH   unsafe.Pointer
+		bIH   unsafe.Pointer
+		bHH   unsafe.Pointer
 		r0    outTensor
 	}
 	var opt GRUCellOptions
@@ -70,22 +70,22 @@ func GRUCell(input, hx, wIh, wHh Tensor, opts ...GRUCellOptions) Tensor {
 	}
 	blk.input = input.word(opGRUCell, "input")
 	blk.hx = hx.word(opGRUCell, "hx")
-	blk.wIh = wIh.word(opGRUCell, "w_ih")
-	blk.wHh = wHh.word(opGRUCell, "w_hh")
-	blk.bIh = unsafe.Pointer(opt.BIh.T)
-	blk.bHh = unsafe.Pointer(opt.BHh.T)
+	blk.wIH = wIH.word(opGRUCell, "w_ih")
+	blk.wHH = wHH.word(opGRUCell, "w_hh")
+	blk.bIH = unsafe.Pointer(opt.BIH.T)
+	blk.bHH = unsafe.Pointer(opt.BHH.T)
 	call(opGRUCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(opt.BIh.T)
-	runtime.KeepAlive(opt.BHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(opt.BIH.T)
+	runtime.KeepAlive(opt.BHH.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// GRUData runs gated recurrent units over a sequence (T, N, I), or (N, T, I) if batch_first;
-// returns all outputs and the last hidden state.
+// GRUData runs gated recurrent units over the packed sequences data, of which batchSizes says how
+// many are left at each step; returns all outputs and the last hidden state.
 //
 //	gru.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)
 func GRUData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional bool) (Tensor, Tensor) {
@@ -121,8 +121,8 @@ func GRUData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, numLa
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// LSTM runs a long short-term memory network over a sequence; hx holds h0 and c0; returns all
-// outputs, the last h and the last c.
+// LSTM runs a long short-term memory network over a sequence (T, N, I), or (N, T, I) if
+// batchFirst; hx holds h0 and c0; returns all outputs, the last h and the last c.
 //
 //	lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)
 func LSTM(input Tensor, hx, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional, batchFirst bool) (Tensor, Tensor, Tensor) {
@@ -161,24 +161,24 @@ func LSTM(input Tensor, hx, params []Tensor, hasBiases bool, numLayers int64, dr
 
 // LSTMCellOptions are the arguments of [LSTMCell] that have defaults.
 type LSTMCellOptions struct {
-	BIh Tensor // default: none
-	BHh Tensor // default: none
+	BIH Tensor // default: none
+	BHH Tensor // default: none
 }
 
 // LSTMCell computes one step of a long short-term memory network: input (N, I), hx = (h, c), each
 // (N, H) → next h and c.
 //
 //	lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)
-func LSTMCell(input Tensor, hx []Tensor, wIh, wHh Tensor, opts ...LSTMCellOptions) (Tensor, Tensor) {
+func LSTMCell(input Tensor, hx []Tensor, wIH, wHH Tensor, opts ...LSTMCellOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope unsafe.Pointer
 		input unsafe.Pointer
 		hx    unsafe.Pointer
 		hxLen int64
-		wIh   unsafe.Pointer
-		wHh   unsafe.Pointer
-		bIh   unsafe.Pointer
-		bHh   unsafe.Pointer
+		wIH   unsafe.Pointer
+		wHH   unsafe.Pointer
+		bIH   unsafe.Pointer
+		bHH   unsafe.Pointer
 		r0    outTensor
 		r1    outTensor
 	}
@@ -188,22 +188,23 @@ func LSTMCell(input Tensor, hx []Tensor, wIh, wHh Tensor, opts ...LSTMCellOption
 	}
 	blk.input = input.word(opLSTMCell, "input")
 	blk.hx, blk.hxLen = words(hx, opLSTMCell, "hx")
-	blk.wIh = wIh.word(opLSTMCell, "w_ih")
-	blk.wHh = wHh.word(opLSTMCell, "w_hh")
-	blk.bIh = unsafe.Pointer(opt.BIh.T)
-	blk.bHh = unsafe.Pointer(opt.BHh.T)
+	blk.wIH = wIH.word(opLSTMCell, "w_ih")
+	blk.wHH = wHH.word(opLSTMCell, "w_hh")
+	blk.bIH = unsafe.Pointer(opt.BIH.T)
+	blk.bHH = unsafe.Pointer(opt.BHH.T)
 	call(opLSTMCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(unsafe.SliceData(hx))
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(opt.BIh.T)
-	runtime.KeepAlive(opt.BHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(opt.BIH.T)
+	runtime.KeepAlive(opt.BHH.T)
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// LSTMData runs a long short-term memory network over a sequence; hx holds h0 and c0; returns all
-// outputs, the last h and the last c.
+// LSTMData runs a long short-term memory network over the packed sequences data, of which
+// batchSizes says how many are left at each step; hx holds h0 and c0; returns all outputs, the
+// last h and the last c.
 //
 //	lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)
 func LSTMData(data, batchSizes Tensor, hx, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional bool) (Tensor, Tensor, Tensor) {
@@ -242,7 +243,7 @@ func LSTMData(data, batchSizes Tensor, hx, params []Tensor, hasBiases bool, numL
 }
 
 // RNNReLU runs a recurrent network with ReLU over a sequence (T, N, I), or (N, T, I) if
-// batch_first; returns outputs and last state.
+// batchFirst; returns all outputs and the last hidden state.
 //
 //	rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)
 func RNNReLU(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional, batchFirst bool) (Tensor, Tensor) {
@@ -279,23 +280,23 @@ func RNNReLU(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64,
 
 // RNNReLUCellOptions are the arguments of [RNNReLUCell] that have defaults.
 type RNNReLUCellOptions struct {
-	BIh Tensor // default: none
-	BHh Tensor // default: none
+	BIH Tensor // default: none
+	BHH Tensor // default: none
 }
 
-// RNNReLUCell computes one step of a recurrent network: relu(w_ih·x + b_ih + w_hh·h + b_hh), (N,
-// I), (N, H) → (N, H).
+// RNNReLUCell computes one step of a recurrent network: relu(wIH·x + BIH + wHH·h + BHH), (N, I),
+// (N, H) → (N, H).
 //
 //	rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor
-func RNNReLUCell(input, hx, wIh, wHh Tensor, opts ...RNNReLUCellOptions) Tensor {
+func RNNReLUCell(input, hx, wIH, wHH Tensor, opts ...RNNReLUCellOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		input unsafe.Pointer
 		hx    unsafe.Pointer
-		wIh   unsafe.Pointer
-		wHh   unsafe.Pointer
-		bIh   unsafe.Pointer
-		bHh   unsafe.Pointer
+		wIH   unsafe.Pointer
+		wHH   unsafe.Pointer
+		bIH   unsafe.Pointer
+		bHH   unsafe.Pointer
 		r0    outTensor
 	}
 	var opt RNNReLUCellOptions
@@ -304,22 +305,22 @@ func RNNReLUCell(input, hx, wIh, wHh Tensor, opts ...RNNReLUCellOptions) Tensor 
 	}
 	blk.input = input.word(opRNNReLUCell, "input")
 	blk.hx = hx.word(opRNNReLUCell, "hx")
-	blk.wIh = wIh.word(opRNNReLUCell, "w_ih")
-	blk.wHh = wHh.word(opRNNReLUCell, "w_hh")
-	blk.bIh = unsafe.Pointer(opt.BIh.T)
-	blk.bHh = unsafe.Pointer(opt.BHh.T)
+	blk.wIH = wIH.word(opRNNReLUCell, "w_ih")
+	blk.wHH = wHH.word(opRNNReLUCell, "w_hh")
+	blk.bIH = unsafe.Pointer(opt.BIH.T)
+	blk.bHH = unsafe.Pointer(opt.BHH.T)
 	call(opRNNReLUCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(opt.BIh.T)
-	runtime.KeepAlive(opt.BHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(opt.BIH.T)
+	runtime.KeepAlive(opt.BHH.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RNNReLUData runs a recurrent network with ReLU over a sequence (T, N, I), or (N, T, I) if
-// batch_first; returns outputs and last state.
+// RNNReLUData runs a recurrent network with ReLU over the packed sequences data, of which
+// batchSizes says how many are left at each step; returns all outputs and the last hidden state.
 //
 //	rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)
 func RNNReLUData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional bool) (Tensor, Tensor) {
@@ -356,7 +357,7 @@ func RNNReLUData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, n
 }
 
 // RNNTanh runs a recurrent network with tanh over a sequence (T, N, I), or (N, T, I) if
-// batch_first; returns outputs and last state.
+// batchFirst; returns all outputs and the last hidden state.
 //
 //	rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)
 func RNNTanh(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional, batchFirst bool) (Tensor, Tensor) {
@@ -393,23 +394,23 @@ func RNNTanh(input, hx Tensor, params []Tensor, hasBiases bool, numLayers int64,
 
 // RNNTanhCellOptions are the arguments of [RNNTanhCell] that have defaults.
 type RNNTanhCellOptions struct {
-	BIh Tensor // default: none
-	BHh Tensor // default: none
+	BIH Tensor // default: none
+	BHH Tensor // default: none
 }
 
-// RNNTanhCell computes one step of a recurrent network: tanh(w_ih·x + b_ih + w_hh·h + b_hh), (N,
-// I), (N, H) → (N, H).
+// RNNTanhCell computes one step of a recurrent network: tanh(wIH·x + BIH + wHH·h + BHH), (N, I),
+// (N, H) → (N, H).
 //
 //	rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor
-func RNNTanhCell(input, hx, wIh, wHh Tensor, opts ...RNNTanhCellOptions) Tensor {
+func RNNTanhCell(input, hx, wIH, wHH Tensor, opts ...RNNTanhCellOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
 		input unsafe.Pointer
 		hx    unsafe.Pointer
-		wIh   unsafe.Pointer
-		wHh   unsafe.Pointer
-		bIh   unsafe.Pointer
-		bHh   unsafe.Pointer
+		wIH   unsafe.Pointer
+		wHH   unsafe.Pointer
+		bIH   unsafe.Pointer
+		bHH   unsafe.Pointer
 		r0    outTensor
 	}
 	var opt RNNTanhCellOptions
@@ -418,22 +419,22 @@ func RNNTanhCell(input, hx, wIh, wHh Tensor, opts ...RNNTanhCellOptions) Tensor 
 	}
 	blk.input = input.word(opRNNTanhCell, "input")
 	blk.hx = hx.word(opRNNTanhCell, "hx")
-	blk.wIh = wIh.word(opRNNTanhCell, "w_ih")
-	blk.wHh = wHh.word(opRNNTanhCell, "w_hh")
-	blk.bIh = unsafe.Pointer(opt.BIh.T)
-	blk.bHh = unsafe.Pointer(opt.BHh.T)
+	blk.wIH = wIH.word(opRNNTanhCell, "w_ih")
+	blk.wHH = wHH.word(opRNNTanhCell, "w_hh")
+	blk.bIH = unsafe.Pointer(opt.BIH.T)
+	blk.bHH = unsafe.Pointer(opt.BHH.T)
 	call(opRNNTanhCell, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(hx.T)
-	runtime.KeepAlive(wIh.T)
-	runtime.KeepAlive(wHh.T)
-	runtime.KeepAlive(opt.BIh.T)
-	runtime.KeepAlive(opt.BHh.T)
+	runtime.KeepAlive(wIH.T)
+	runtime.KeepAlive(wHH.T)
+	runtime.KeepAlive(opt.BIH.T)
+	runtime.KeepAlive(opt.BHH.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RNNTanhData runs a recurrent network with tanh over a sequence (T, N, I), or (N, T, I) if
-// batch_first; returns outputs and last state.
+// RNNTanhData runs a recurrent network with tanh over the packed sequences data, of which
+// batchSizes says how many are left at each step; returns all outputs and the last hidden state.
 //
 //	rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)
 func RNNTanhData(data, batchSizes, hx Tensor, params []Tensor, hasBiases bool, numLayers int64, dropout float64, train, bidirectional bool) (Tensor, Tensor) {

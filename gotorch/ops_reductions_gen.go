@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// All tells whether all elements, or all along the given dimensions, are nonzero; the result is
-// bool, uint8 for uint8 inputs.
+// All tells whether all elements are nonzero; the result is bool, uint8 for uint8 inputs.
 //
 //	all(Tensor self) -> Tensor
 //
@@ -25,8 +24,8 @@ func (self Tensor) All() Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// AllAllOut tells whether all elements, or all along the given dimensions, are nonzero; the result
-// is bool, uint8 for uint8 inputs, into out.
+// AllAllOut tells whether all elements are nonzero; the result is bool, uint8 for uint8 inputs,
+// into out.
 //
 //	all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -52,8 +51,8 @@ type AllDimOptions struct {
 	KeepDim bool
 }
 
-// AllDim tells whether all elements, or all along the given dimensions, are nonzero; the result is
-// bool, uint8 for uint8 inputs.
+// AllDim tells whether all elements along dimension dim are nonzero; the result is bool, uint8 for
+// uint8 inputs. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor
 //
@@ -89,8 +88,9 @@ type AllDimsOptions struct {
 	KeepDim bool
 }
 
-// AllDims tells whether all elements, or all along the given dimensions, are nonzero; the result
-// is bool, uint8 for uint8 inputs.
+// AllDims tells whether all elements along the dimensions Dim, all if not given, are nonzero; the
+// result is bool, uint8 for uint8 inputs. KeepDim keeps the dimensions that are reduced, with size
+// 1.
 //
 //	all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
 //
@@ -121,8 +121,9 @@ func (self Tensor) AllDims(opts ...AllDimsOptions) Tensor {
 	return AllDims(self, opts...)
 }
 
-// AllDimsOut tells whether all elements, or all along the given dimensions, are nonzero; the
-// result is bool, uint8 for uint8 inputs, into out.
+// AllDimsOut tells whether all elements along the dimensions Dim, all if not given, are nonzero;
+// the result is bool, uint8 for uint8 inputs, into out. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -157,8 +158,8 @@ type AllOutOptions struct {
 	KeepDim bool
 }
 
-// AllOut tells whether all elements, or all along the given dimensions, are nonzero; the result is
-// bool, uint8 for uint8 inputs, into out.
+// AllOut tells whether all elements along dimension dim are nonzero; the result is bool, uint8 for
+// uint8 inputs, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -194,7 +195,7 @@ type AMaxOptions struct {
 }
 
 // AMax returns the maximum along the given dimensions (all if none); ties share the gradient
-// evenly, and no indices are returned.
+// evenly, and no indices are returned. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
 //
@@ -226,7 +227,8 @@ func (self Tensor) AMax(opts ...AMaxOptions) Tensor {
 }
 
 // AMaxOut returns the maximum along the given dimensions (all if none); ties share the gradient
-// evenly, and no indices are returned, into out.
+// evenly, and no indices are returned, into out. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -263,7 +265,7 @@ type AMinOptions struct {
 }
 
 // AMin returns the minimum along the given dimensions (all if none); ties share the gradient
-// evenly, and no indices are returned.
+// evenly, and no indices are returned. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
 //
@@ -300,7 +302,8 @@ type AMinMaxOptions struct {
 	KeepDim bool
 }
 
-// AMinMax returns the minimum and the maximum in one pass, of all elements or along dim.
+// AMinMax returns the minimum and the maximum in one pass, of all elements or along Dim. KeepDim
+// keeps the dimensions that are reduced, with size 1.
 //
 //	aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)
 //
@@ -331,7 +334,8 @@ func (self Tensor) AMinMax(opts ...AMinMaxOptions) (min Tensor, max Tensor) {
 	return AMinMax(self, opts...)
 }
 
-// AMinMaxOut returns the minimum and the maximum in one pass, of all elements or along dim.
+// AMinMaxOut returns the minimum and the maximum in one pass, of all elements or along Dim, into
+// min and max. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	aminmax.out(Tensor self, *, int? dim=None, bool keepdim=False, Tensor(a!) min, Tensor(b!) max) -> (Tensor(a!) min, Tensor(b!) max)
 //
@@ -364,7 +368,8 @@ func AMinMaxOut(self, min, max Tensor, opts ...AMinMaxOptions) (Tensor, Tensor) 
 }
 
 // AMinOut returns the minimum along the given dimensions (all if none); ties share the gradient
-// evenly, and no indices are returned, into out.
+// evenly, and no indices are returned, into out. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -394,8 +399,7 @@ func AMinOut(self, out Tensor, opts ...AMinOptions) Tensor {
 	return out
 }
 
-// Any tells whether any element, or any along the given dimensions, is nonzero; the result is
-// bool, uint8 for uint8 inputs.
+// Any tells whether any element is nonzero; the result is bool, uint8 for uint8 inputs.
 //
 //	any(Tensor self) -> Tensor
 //
@@ -417,8 +421,8 @@ func (self Tensor) Any() Tensor {
 	return Any(self)
 }
 
-// AnyAllOut tells whether any element, or any along the given dimensions, is nonzero; the result
-// is bool, uint8 for uint8 inputs, into out.
+// AnyAllOut tells whether any element is nonzero; the result is bool, uint8 for uint8 inputs, into
+// out.
 //
 //	any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -444,8 +448,8 @@ type AnyDimOptions struct {
 	KeepDim bool
 }
 
-// AnyDim tells whether any element, or any along the given dimensions, is nonzero; the result is
-// bool, uint8 for uint8 inputs.
+// AnyDim tells whether any element along dimension dim is nonzero; the result is bool, uint8 for
+// uint8 inputs. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor
 //
@@ -481,8 +485,9 @@ type AnyDimsOptions struct {
 	KeepDim bool
 }
 
-// AnyDims tells whether any element, or any along the given dimensions, is nonzero; the result is
-// bool, uint8 for uint8 inputs.
+// AnyDims tells whether any element along the dimensions Dim, all if not given, is nonzero; the
+// result is bool, uint8 for uint8 inputs. KeepDim keeps the dimensions that are reduced, with size
+// 1.
 //
 //	any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
 //
@@ -513,8 +518,9 @@ func (self Tensor) AnyDims(opts ...AnyDimsOptions) Tensor {
 	return AnyDims(self, opts...)
 }
 
-// AnyDimsOut tells whether any element, or any along the given dimensions, is nonzero; the result
-// is bool, uint8 for uint8 inputs, into out.
+// AnyDimsOut tells whether any element along the dimensions Dim, all if not given, is nonzero; the
+// result is bool, uint8 for uint8 inputs, into out. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -549,8 +555,8 @@ type AnyOutOptions struct {
 	KeepDim bool
 }
 
-// AnyOut tells whether any element, or any along the given dimensions, is nonzero; the result is
-// bool, uint8 for uint8 inputs, into out.
+// AnyOut tells whether any element along dimension dim is nonzero; the result is bool, uint8 for
+// uint8 inputs, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -585,8 +591,8 @@ type ArgMaxOptions struct {
 	KeepDim bool
 }
 
-// ArgMax returns the int64 positions of the maxima along dim; without dim, one position in the
-// flattened tensor.
+// ArgMax returns the int64 positions of the maxima along Dim; without Dim, one position in the
+// flattened tensor. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
 //
@@ -616,8 +622,8 @@ func (self Tensor) ArgMax(opts ...ArgMaxOptions) Tensor {
 	return ArgMax(self, opts...)
 }
 
-// ArgMaxOut returns the int64 positions of the maxima along dim; without dim, one position in the
-// flattened tensor, into out.
+// ArgMaxOut returns the int64 positions of the maxima along Dim; without Dim, one position in the
+// flattened tensor, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -652,8 +658,8 @@ type ArgMinOptions struct {
 	KeepDim bool
 }
 
-// ArgMin returns the int64 positions of the minima along dim; without dim, one position in the
-// flattened tensor.
+// ArgMin returns the int64 positions of the minima along Dim; without Dim, one position in the
+// flattened tensor. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
 //
@@ -683,8 +689,8 @@ func (self Tensor) ArgMin(opts ...ArgMinOptions) Tensor {
 	return ArgMin(self, opts...)
 }
 
-// ArgMinOut returns the int64 positions of the minima along dim; without dim, one position in the
-// flattened tensor, into out.
+// ArgMinOut returns the int64 positions of the minima along Dim; without Dim, one position in the
+// flattened tensor, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -741,7 +747,7 @@ type CountNonZeroOptions struct {
 	Dim *int64 // default: none
 }
 
-// CountNonZero counts the elements that are not zero, in all or along the given dimensions; the
+// CountNonZero counts the elements that are not zero, along Dim, or all if it is not given; the
 // result is int64.
 //
 //	count_nonzero(Tensor self, int? dim=None) -> Tensor
@@ -770,8 +776,8 @@ func (self Tensor) CountNonZero(opts ...CountNonZeroOptions) Tensor {
 	return CountNonZero(self, opts...)
 }
 
-// CountNonZeroDimIntList counts the elements that are not zero, in all or along the given
-// dimensions; the result is int64.
+// CountNonZeroDimIntList counts the elements that are not zero, along the dimensions dim; the
+// result is int64.
 //
 //	count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor
 //
@@ -796,8 +802,8 @@ func (self Tensor) CountNonZeroDimIntList(dim []int64) Tensor {
 	return CountNonZeroDimIntList(self, dim)
 }
 
-// CountNonZeroDimIntListOut counts the elements that are not zero, in all or along the given
-// dimensions; the result is int64, into out.
+// CountNonZeroDimIntListOut counts the elements that are not zero, along the dimensions dim; the
+// result is int64, into out.
 //
 //	count_nonzero.dim_IntList_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -821,7 +827,7 @@ func CountNonZeroDimIntListOut(self Tensor, dim []int64, out Tensor) Tensor {
 	return out
 }
 
-// CountNonZeroOut counts the elements that are not zero, in all or along the given dimensions; the
+// CountNonZeroOut counts the elements that are not zero, along Dim, or all if it is not given; the
 // result is int64, into out.
 //
 //	count_nonzero.out(Tensor self, int? dim=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -852,8 +858,8 @@ func CountNonZeroOut(self, out Tensor, opts ...CountNonZeroOptions) Tensor {
 // CovOptions are the arguments of [Cov] that have defaults.
 type CovOptions struct {
 	Correction *int64 // default: 1
-	Fweights   Tensor // default: none
-	Aweights   Tensor // default: none
+	FWeights   Tensor // default: none
+	AWeights   Tensor // default: none
 }
 
 // Cov returns the covariance matrix of the rows of self, each a variable with its observations:
@@ -877,12 +883,12 @@ func Cov(self Tensor, opts ...CovOptions) Tensor {
 	}
 	blk.self = self.word(opCov, "self")
 	blk.correction = orDefault(opt.Correction, 1)
-	blk.fweights = unsafe.Pointer(opt.Fweights.T)
-	blk.aweights = unsafe.Pointer(opt.Aweights.T)
+	blk.fweights = unsafe.Pointer(opt.FWeights.T)
+	blk.aweights = unsafe.Pointer(opt.AWeights.T)
 	call(opCov, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
-	runtime.KeepAlive(opt.Fweights.T)
-	runtime.KeepAlive(opt.Aweights.T)
+	runtime.KeepAlive(opt.FWeights.T)
+	runtime.KeepAlive(opt.AWeights.T)
 	return newTensor(&blk.r0, blk.scope)
 }
 
@@ -971,7 +977,7 @@ type HashTensorOptions struct {
 }
 
 // HashTensor reduces the elements' bits, widened to 64, by exclusive OR along the given dimensions
-// (all if none); the result is uint64.
+// (all if none); the result is uint64. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor
 //
@@ -1005,7 +1011,8 @@ func (self Tensor) HashTensor(opts ...HashTensorOptions) Tensor {
 }
 
 // HashTensorOut reduces the elements' bits, widened to 64, by exclusive OR along the given
-// dimensions (all if none); the result is uint64, into out.
+// dimensions (all if none); the result is uint64, into out. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	hash_tensor.out(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1043,7 +1050,7 @@ type LogSumExpOptions struct {
 }
 
 // LogSumExp returns the logarithm of the sum of exponentials along the given dimensions, without
-// overflow.
+// overflow. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor
 //
@@ -1075,7 +1082,7 @@ func (self Tensor) LogSumExp(dim []int64, opts ...LogSumExpOptions) Tensor {
 }
 
 // LogSumExpOut returns the logarithm of the sum of exponentials along the given dimensions,
-// without overflow, into out.
+// without overflow, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1105,8 +1112,7 @@ func LogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...LogSumExpOptions
 	return out
 }
 
-// Max returns the largest of all elements; with dim, the largest along it and their int64 indices;
-// with other, the elementwise larger.
+// Max returns the largest of all elements.
 //
 //	max(Tensor self) -> Tensor
 //
@@ -1133,8 +1139,8 @@ type MaxDimOptions struct {
 	KeepDim bool
 }
 
-// MaxDim returns the largest of all elements; with dim, the largest along it and their int64
-// indices; with other, the elementwise larger.
+// MaxDim returns the largest elements along dim, and their int64 indices. KeepDim keeps the
+// dimensions that are reduced, with size 1.
 //
 //	max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
 //
@@ -1165,8 +1171,8 @@ func (self Tensor) MaxDim(dim int64, opts ...MaxDimOptions) (values Tensor, indi
 	return MaxDim(self, dim, opts...)
 }
 
-// MaxDimOut returns the largest of all elements; with dim, the largest along it and their int64
-// indices; with other, the elementwise larger.
+// MaxDimOut returns the largest elements along dim, and their int64 indices, into max and
+// maxValues. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1198,8 +1204,7 @@ func MaxDimOut(self Tensor, dim int64, max, maxValues Tensor, opts ...MaxDimOpti
 	return max, maxValues
 }
 
-// MaxOther returns the largest of all elements; with dim, the largest along it and their int64
-// indices; with other, the elementwise larger.
+// MaxOther returns the larger of each pair of elements of self and other, with broadcasting.
 //
 //	max.other(Tensor self, Tensor other) -> Tensor
 //
@@ -1224,8 +1229,8 @@ func (self Tensor) MaxOther(other Tensor) Tensor {
 	return MaxOther(self, other)
 }
 
-// MaxOtherOut returns the largest of all elements; with dim, the largest along it and their int64
-// indices; with other, the elementwise larger, into out.
+// MaxOtherOut returns the larger of each pair of elements of self and other, with broadcasting,
+// into out.
 //
 //	max.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1249,8 +1254,7 @@ func MaxOtherOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// MaxOut returns the largest of all elements; with dim, the largest along it and their int64
-// indices; with other, the elementwise larger, into out.
+// MaxOut returns the largest of all elements, into out.
 //
 //	max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1276,8 +1280,8 @@ type MeanOptions struct {
 	DType DType // default: none
 }
 
-// Mean returns the mean of all elements or along the given dimensions; integer inputs are refused
-// unless dtype names a float type.
+// Mean returns the mean of all elements; integer inputs are refused unless DType names a float
+// type.
 //
 //	mean(Tensor self, *, ScalarType? dtype=None) -> Tensor
 //
@@ -1311,8 +1315,9 @@ type MeanDimOptions struct {
 	DType   DType // default: none
 }
 
-// MeanDim returns the mean of all elements or along the given dimensions; integer inputs are
-// refused unless dtype names a float type.
+// MeanDim returns the mean of the elements along the dimensions dim, all if there are none;
+// integer inputs are refused unless DType names a float type. KeepDim keeps the dimensions that
+// are reduced, with size 1.
 //
 //	mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -1345,8 +1350,9 @@ func (self Tensor) MeanDim(dim []int64, opts ...MeanDimOptions) Tensor {
 	return MeanDim(self, dim, opts...)
 }
 
-// MeanDimOut returns the mean of all elements or along the given dimensions; integer inputs are
-// refused unless dtype names a float type, into out.
+// MeanDimOut returns the mean of the elements along the dimensions dim, all if there are none;
+// integer inputs are refused unless DType names a float type, into out. KeepDim keeps the
+// dimensions that are reduced, with size 1.
 //
 //	mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1378,8 +1384,8 @@ func MeanDimOut(self Tensor, dim []int64, out Tensor, opts ...MeanDimOptions) Te
 	return out
 }
 
-// MeanOut returns the mean of all elements or along the given dimensions; integer inputs are
-// refused unless dtype names a float type, into out.
+// MeanOut returns the mean of all elements; integer inputs are refused unless DType names a float
+// type, into out.
 //
 //	mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1406,8 +1412,7 @@ func MeanOut(self, out Tensor, opts ...MeanOptions) Tensor {
 	return out
 }
 
-// Median returns the median of all elements; with dim, those along it and their int64 indices; of
-// an even count, the lower middle one.
+// Median returns the median of all elements; of an even count, the lower middle one.
 //
 //	median(Tensor self) -> Tensor
 //
@@ -1434,8 +1439,8 @@ type MedianDimOptions struct {
 	KeepDim bool
 }
 
-// MedianDim returns the median of all elements; with dim, those along it and their int64 indices;
-// of an even count, the lower middle one.
+// MedianDim returns the median of the elements along dim, and their int64 indices; of an even
+// count, the lower middle one. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
 //
@@ -1471,8 +1476,9 @@ type MedianDimValuesOptions struct {
 	KeepDim bool
 }
 
-// MedianDimValues returns the median of all elements; with dim, those along it and their int64
-// indices; of an even count, the lower middle one.
+// MedianDimValues returns the median of the elements along dim, and their int64 indices; of an
+// even count, the lower middle one, into values and indices. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	median.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1504,8 +1510,7 @@ func MedianDimValues(self Tensor, dim int64, values, indices Tensor, opts ...Med
 	return values, indices
 }
 
-// MedianOut returns the median of all elements; with dim, those along it and their int64 indices;
-// of an even count, the lower middle one, into out.
+// MedianOut returns the median of all elements; of an even count, the lower middle one, into out.
 //
 //	median.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1526,8 +1531,7 @@ func MedianOut(self, out Tensor) Tensor {
 	return out
 }
 
-// Min returns the smallest of all elements; with dim, the smallest along it and their int64
-// indices; with other, the elementwise smaller.
+// Min returns the smallest of all elements.
 //
 //	min(Tensor self) -> Tensor
 //
@@ -1554,8 +1558,8 @@ type MinDimOptions struct {
 	KeepDim bool
 }
 
-// MinDim returns the smallest of all elements; with dim, the smallest along it and their int64
-// indices; with other, the elementwise smaller.
+// MinDim returns the smallest elements along dim, and their int64 indices. KeepDim keeps the
+// dimensions that are reduced, with size 1.
 //
 //	min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
 //
@@ -1586,8 +1590,8 @@ func (self Tensor) MinDim(dim int64, opts ...MinDimOptions) (values Tensor, indi
 	return MinDim(self, dim, opts...)
 }
 
-// MinDimOut returns the smallest of all elements; with dim, the smallest along it and their int64
-// indices; with other, the elementwise smaller.
+// MinDimOut returns the smallest elements along dim, and their int64 indices, into min and
+// minIndices. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1619,8 +1623,7 @@ func MinDimOut(self Tensor, dim int64, min, minIndices Tensor, opts ...MinDimOpt
 	return min, minIndices
 }
 
-// MinOther returns the smallest of all elements; with dim, the smallest along it and their int64
-// indices; with other, the elementwise smaller.
+// MinOther returns the smaller of each pair of elements of self and other, with broadcasting.
 //
 //	min.other(Tensor self, Tensor other) -> Tensor
 //
@@ -1645,8 +1648,8 @@ func (self Tensor) MinOther(other Tensor) Tensor {
 	return MinOther(self, other)
 }
 
-// MinOtherOut returns the smallest of all elements; with dim, the smallest along it and their
-// int64 indices; with other, the elementwise smaller, into out.
+// MinOtherOut returns the smaller of each pair of elements of self and other, with broadcasting,
+// into out.
 //
 //	min.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1670,8 +1673,7 @@ func MinOtherOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// MinOut returns the smallest of all elements; with dim, the smallest along it and their int64
-// indices; with other, the elementwise smaller, into out.
+// MinOut returns the smallest of all elements, into out.
 //
 //	min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1698,8 +1700,8 @@ type ModeOptions struct {
 	KeepDim bool
 }
 
-// Mode returns the most frequent value along dim, the smallest one of several, and the int64 index
-// of an occurrence.
+// Mode returns the most frequent value along Dim, the smallest one of several, and the int64 index
+// of an occurrence. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
 //
@@ -1736,8 +1738,9 @@ type ModeValuesOptions struct {
 	KeepDim bool
 }
 
-// ModeValues returns the most frequent value along dim, the smallest one of several, and the int64
-// index of an occurrence.
+// ModeValues returns the most frequent value along Dim, the smallest one of several, and the int64
+// index of an occurrence, into values and indices. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	mode.values(Tensor self, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1777,6 +1780,7 @@ type NaNMeanOptions struct {
 }
 
 // NaNMean returns the mean of the elements that are not NaN, of all or along the given dimensions.
+// KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -1810,7 +1814,7 @@ func (self Tensor) NaNMean(opts ...NaNMeanOptions) Tensor {
 }
 
 // NaNMeanOut returns the mean of the elements that are not NaN, of all or along the given
-// dimensions, into out.
+// dimensions, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nanmean.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1842,8 +1846,7 @@ func NaNMeanOut(self, out Tensor, opts ...NaNMeanOptions) Tensor {
 	return out
 }
 
-// NaNMedian returns the median of the elements that are not NaN; with dim, those along it and
-// their int64 indices.
+// NaNMedian returns the median of the elements that are not NaN.
 //
 //	nanmedian(Tensor self) -> Tensor
 //
@@ -1870,8 +1873,8 @@ type NaNMedianDimOptions struct {
 	KeepDim bool
 }
 
-// NaNMedianDim returns the median of the elements that are not NaN; with dim, those along it and
-// their int64 indices.
+// NaNMedianDim returns the median of the elements that are not NaN along dim, and their int64
+// indices. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
 //
@@ -1907,8 +1910,9 @@ type NaNMedianDimValuesOptions struct {
 	KeepDim bool
 }
 
-// NaNMedianDimValues returns the median of the elements that are not NaN; with dim, those along it
-// and their int64 indices.
+// NaNMedianDimValues returns the median of the elements that are not NaN along dim, and their
+// int64 indices, into values and indices. KeepDim keeps the dimensions that are reduced, with size
+// 1.
 //
 //	nanmedian.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1940,8 +1944,7 @@ func NaNMedianDimValues(self Tensor, dim int64, values, indices Tensor, opts ...
 	return values, indices
 }
 
-// NaNMedianOut returns the median of the elements that are not NaN; with dim, those along it and
-// their int64 indices, into out.
+// NaNMedianOut returns the median of the elements that are not NaN, into out.
 //
 //	nanmedian.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1969,7 +1972,8 @@ type NaNQuantileOptions struct {
 	Interpolation string // default: "linear"
 }
 
-// NaNQuantile is quantile that leaves out NaN elements.
+// NaNQuantile is [Quantile] that leaves out NaN elements, for each fraction in the vector q.
+// KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor
 //
@@ -2007,7 +2011,8 @@ func (self Tensor) NaNQuantile(q Tensor, opts ...NaNQuantileOptions) Tensor {
 	return NaNQuantile(self, q, opts...)
 }
 
-// NaNQuantileOut is quantile that leaves out NaN elements, into out.
+// NaNQuantileOut is [QuantileOut] that leaves out NaN elements, for each fraction in the vector q,
+// into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nanquantile.out(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
 //
@@ -2051,7 +2056,8 @@ type NaNQuantileScalarOptions struct {
 	Interpolation string // default: "linear"
 }
 
-// NaNQuantileScalar is quantile that leaves out NaN elements.
+// NaNQuantileScalar is [QuantileScalar] that leaves out NaN elements, for the fraction q. KeepDim
+// keeps the dimensions that are reduced, with size 1.
 //
 //	nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor
 //
@@ -2088,7 +2094,8 @@ func (self Tensor) NaNQuantileScalar(q float64, opts ...NaNQuantileScalarOptions
 	return NaNQuantileScalar(self, q, opts...)
 }
 
-// NaNQuantileScalarOut is quantile that leaves out NaN elements, into out.
+// NaNQuantileScalarOut is [QuantileScalarOut] that leaves out NaN elements, for the fraction q,
+// into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nanquantile.scalar_out(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
 //
@@ -2132,7 +2139,7 @@ type NaNSumOptions struct {
 }
 
 // NaNSum returns the sum of the elements that are not NaN, of all or along the given dimensions;
-// integers give int64.
+// integers give int64. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -2166,7 +2173,8 @@ func (self Tensor) NaNSum(opts ...NaNSumOptions) Tensor {
 }
 
 // NaNSumOut returns the sum of the elements that are not NaN, of all or along the given
-// dimensions; integers give int64, into out.
+// dimensions; integers give int64, into out. KeepDim keeps the dimensions that are reduced, with
+// size 1.
 //
 //	nansum.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2203,7 +2211,7 @@ type NativeNormOptions struct {
 	P Scalar // default: 2
 }
 
-// NativeNorm returns the p-norm of the values of a sparse COO tensor.
+// NativeNorm returns the P-norm of the values of a sparse COO tensor.
 //
 //	native_norm(Tensor self, Scalar p=2) -> Tensor
 func NativeNorm(self Tensor, opts ...NativeNormOptions) Tensor {
@@ -2227,7 +2235,7 @@ func NativeNorm(self Tensor, opts ...NativeNormOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NativeNormOut returns the p-norm of the values of a sparse COO tensor, into out.
+// NativeNormOut returns the P-norm of the values of a sparse COO tensor, into out.
 //
 //	native_norm.out(Tensor self, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2255,7 +2263,8 @@ func NativeNormOut(self, out Tensor, opts ...NativeNormOptions) Tensor {
 	return out
 }
 
-// NativeNormScalarOptDimDType returns the p-norm of the values of a sparse COO tensor.
+// NativeNormScalarOptDimDType returns the p-norm of the values of a sparse COO tensor; dim must be
+// empty or name all dimensions. keepdim keeps the dimensions that are reduced, with size 1.
 //
 //	native_norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype) -> Tensor
 func NativeNormScalarOptDimDType(self Tensor, p Scalar, dim []int64, keepdim bool, dtype DType) Tensor {
@@ -2279,8 +2288,9 @@ func NativeNormScalarOptDimDType(self Tensor, p Scalar, dim []int64, keepdim boo
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NativeNormScalarOptDimDTypeOut returns the p-norm of the values of a sparse COO tensor, into
-// out.
+// NativeNormScalarOptDimDTypeOut returns the p-norm of the values of a sparse COO tensor; dim must
+// be empty or name all dimensions, into out. keepdim keeps the dimensions that are reduced, with
+// size 1.
 //
 //	native_norm.ScalarOpt_dim_dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2313,8 +2323,7 @@ type NormOptions struct {
 	P Scalar // default: 2
 }
 
-// Norm returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor.
+// Norm returns the P-norm (2 by default) of all elements; [LinalgVectorNorm] is its successor.
 //
 //	norm.Scalar(Tensor self, Scalar p=2) -> Tensor
 //
@@ -2350,8 +2359,8 @@ type NormDimOptions struct {
 	KeepDim bool
 }
 
-// NormDim returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor.
+// NormDim returns the p-norm (2 by default) of the elements along dim; [LinalgVectorNorm] is its
+// successor. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor
 //
@@ -2384,8 +2393,8 @@ func (self Tensor) NormDim(p Scalar, dim []int64, opts ...NormDimOptions) Tensor
 	return NormDim(self, p, dim, opts...)
 }
 
-// NormDimDType returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor.
+// NormDimDType returns the p-norm (2 by default) of the elements along dim, computed in dtype;
+// [LinalgVectorNorm] is its successor. keepdim keeps the dimensions that are reduced, with size 1.
 //
 //	norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor
 //
@@ -2416,8 +2425,9 @@ func (self Tensor) NormDimDType(p Scalar, dim []int64, keepdim bool, dtype DType
 	return NormDimDType(self, p, dim, keepdim, dtype)
 }
 
-// NormDimDTypeOut returns the p-norm of all elements (2 by default), or along the given
-// dimensions; linalg_vector_norm is its successor, into out.
+// NormDimDTypeOut returns the p-norm (2 by default) of the elements along dim, computed in dtype;
+// [LinalgVectorNorm] is its successor, into out. keepdim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2447,8 +2457,8 @@ func NormDimDTypeOut(self Tensor, p Scalar, dim []int64, keepdim bool, dtype DTy
 	return out
 }
 
-// NormDimOut returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor, into out.
+// NormDimOut returns the p-norm (2 by default) of the elements along dim; [LinalgVectorNorm] is
+// its successor, into out. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2480,8 +2490,8 @@ func NormDimOut(self Tensor, p Scalar, dim []int64, out Tensor, opts ...NormDimO
 	return out
 }
 
-// NormDType returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor.
+// NormDType returns the p-norm (2 by default) of all elements, computed in dtype;
+// [LinalgVectorNorm] is its successor.
 //
 //	norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor
 //
@@ -2507,8 +2517,8 @@ func (self Tensor) NormDType(p Scalar, dtype DType) Tensor {
 	return NormDType(self, p, dtype)
 }
 
-// NormDTypeOut returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor, into out.
+// NormDTypeOut returns the p-norm (2 by default) of all elements, computed in dtype;
+// [LinalgVectorNorm] is its successor, into out.
 //
 //	norm.ScalarOpt_dtype_out(Tensor self, Scalar? p, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2539,7 +2549,7 @@ type NormExceptDimOptions struct {
 	Dim int64
 }
 
-// NormExceptDim returns the norm of order pow over all dimensions but dim, which keep size 1, as
+// NormExceptDim returns the norm of order Pow over all dimensions but Dim, which keep size 1, as
 // weight normalisation needs.
 //
 //	norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor
@@ -2563,8 +2573,8 @@ func NormExceptDim(v Tensor, opts ...NormExceptDimOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// NormOut returns the p-norm of all elements (2 by default), or along the given dimensions;
-// linalg_vector_norm is its successor, into out.
+// NormOut returns the P-norm (2 by default) of all elements; [LinalgVectorNorm] is its successor,
+// into out.
 //
 //	norm.Scalar_out(Tensor self, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2599,8 +2609,8 @@ type ProdOptions struct {
 	DType DType // default: none
 }
 
-// Prod returns the product of all elements or along one dimension; integer and bool inputs give
-// int64 unless dtype says otherwise.
+// Prod returns the product of all elements; integer and bool inputs give int64 unless DType says
+// otherwise.
 //
 //	prod(Tensor self, *, ScalarType? dtype=None) -> Tensor
 //
@@ -2634,8 +2644,8 @@ type ProdDimOptions struct {
 	DType   DType // default: none
 }
 
-// ProdDim returns the product of all elements or along one dimension; integer and bool inputs give
-// int64 unless dtype says otherwise.
+// ProdDim returns the product of the elements along dim; integer and bool inputs give int64 unless
+// DType says otherwise. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -2667,8 +2677,9 @@ func (self Tensor) ProdDim(dim int64, opts ...ProdDimOptions) Tensor {
 	return ProdDim(self, dim, opts...)
 }
 
-// ProdDimOut returns the product of all elements or along one dimension; integer and bool inputs
-// give int64 unless dtype says otherwise, into out.
+// ProdDimOut returns the product of the elements along dim; integer and bool inputs give int64
+// unless DType says otherwise, into out. KeepDim keeps the dimensions that are reduced, with size
+// 1.
 //
 //	prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2699,8 +2710,8 @@ func ProdDimOut(self Tensor, dim int64, out Tensor, opts ...ProdDimOptions) Tens
 	return out
 }
 
-// ProdOut returns the product of all elements or along one dimension; integer and bool inputs give
-// int64 unless dtype says otherwise, into out.
+// ProdOut returns the product of all elements; integer and bool inputs give int64 unless DType
+// says otherwise, into out.
 //
 //	prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2734,8 +2745,8 @@ type QuantileOptions struct {
 	Interpolation string // default: "linear"
 }
 
-// Quantile returns the values below which fractions q of the elements lie, of all or along dim,
-// interpolating between elements.
+// Quantile returns the quantiles for the fractions in the vector q, of all elements or along Dim,
+// interpolating between elements. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor
 //
@@ -2773,8 +2784,9 @@ func (self Tensor) Quantile(q Tensor, opts ...QuantileOptions) Tensor {
 	return Quantile(self, q, opts...)
 }
 
-// QuantileOut returns the values below which fractions q of the elements lie, of all or along dim,
-// interpolating between elements, into out.
+// QuantileOut returns the quantiles for the fractions in the vector q, of all elements or along
+// Dim, interpolating between elements, into out. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	quantile.out(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
 //
@@ -2818,8 +2830,8 @@ type QuantileScalarOptions struct {
 	Interpolation string // default: "linear"
 }
 
-// QuantileScalar returns the values below which fractions q of the elements lie, of all or along
-// dim, interpolating between elements.
+// QuantileScalar returns the quantile for the fraction q, of all elements or along Dim,
+// interpolating between elements. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor
 //
@@ -2856,8 +2868,9 @@ func (self Tensor) QuantileScalar(q float64, opts ...QuantileScalarOptions) Tens
 	return QuantileScalar(self, q, opts...)
 }
 
-// QuantileScalarOut returns the values below which fractions q of the elements lie, of all or
-// along dim, interpolating between elements, into out.
+// QuantileScalarOut returns the quantile for the fraction q, of all elements or along Dim,
+// interpolating between elements, into out. KeepDim keeps the dimensions that are reduced, with
+// size 1.
 //
 //	quantile.scalar_out(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!)
 //
@@ -2989,7 +3002,7 @@ type SegmentReduceOptions struct {
 	Initial Scalar // default: none
 }
 
-// SegmentReduce reduces consecutive segments along axis, given by lengths or offsets, by 'sum',
+// SegmentReduce reduces consecutive segments along Axis, given by lengths or Offsets, by 'sum',
 // 'mean', 'max', 'min' or 'prod'.
 //
 //	segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor
@@ -3028,7 +3041,7 @@ func SegmentReduce(data Tensor, reduce string, opts ...SegmentReduceOptions) Ten
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SegmentReduceOut reduces consecutive segments along axis, given by lengths or offsets, by 'sum',
+// SegmentReduceOut reduces consecutive segments along Axis, given by lengths or Offsets, by 'sum',
 // 'mean', 'max', 'min' or 'prod', into out.
 //
 //	segment_reduce.out(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None, Tensor(a!) out) -> Tensor(a!)
@@ -3076,8 +3089,8 @@ type StdOptions struct {
 	Unbiased *bool // default: true
 }
 
-// Std returns the standard deviation of all elements or along dim, dividing by n - correction (n -
-// 1 by default).
+// Std returns the standard deviation of all elements, dividing by n - 1, or by n if Unbiased is
+// false.
 //
 //	std(Tensor self, bool unbiased=True) -> Tensor
 //
@@ -3112,8 +3125,9 @@ type StdCorrectionOptions struct {
 	KeepDim    bool
 }
 
-// StdCorrection returns the standard deviation of all elements or along dim, dividing by n -
-// correction (n - 1 by default).
+// StdCorrection returns the standard deviation of the elements along Dim (all if there are none),
+// dividing by n - Correction (n - 1 by default). KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor
 //
@@ -3146,8 +3160,9 @@ func (self Tensor) StdCorrection(opts ...StdCorrectionOptions) Tensor {
 	return StdCorrection(self, opts...)
 }
 
-// StdCorrectionOut returns the standard deviation of all elements or along dim, dividing by n -
-// correction (n - 1 by default), into out.
+// StdCorrectionOut returns the standard deviation of the elements along Dim (all if there are
+// none), dividing by n - Correction (n - 1 by default), into out. KeepDim keeps the dimensions
+// that are reduced, with size 1.
 //
 //	std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3185,8 +3200,9 @@ type StdDimOptions struct {
 	KeepDim  bool
 }
 
-// StdDim returns the standard deviation of all elements or along dim, dividing by n - correction
-// (n - 1 by default).
+// StdDim returns the standard deviation of the elements along dim (all if there are none),
+// dividing by n - 1, or by n if Unbiased is false. KeepDim keeps the dimensions that are reduced,
+// with size 1.
 //
 //	std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor
 //
@@ -3224,7 +3240,8 @@ type StdMeanOptions struct {
 	Unbiased *bool // default: true
 }
 
-// StdMean returns the standard deviation and the mean, of all elements or along dim, in one pass.
+// StdMean returns the standard deviation and the mean, in one pass, of all elements, dividing by n
+// - 1, or by n if Unbiased is false.
 //
 //	std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)
 //
@@ -3255,8 +3272,9 @@ type StdMeanCorrectionOptions struct {
 	KeepDim    bool
 }
 
-// StdMeanCorrection returns the standard deviation and the mean, of all elements or along dim, in
-// one pass.
+// StdMeanCorrection returns the standard deviation and the mean, in one pass, of the elements
+// along Dim (all if there are none), dividing by n - Correction (n - 1 by default). KeepDim keeps
+// the dimensions that are reduced, with size 1.
 //
 //	std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)
 //
@@ -3285,8 +3303,9 @@ func StdMeanCorrection(self Tensor, opts ...StdMeanCorrectionOptions) (Tensor, T
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// StdMeanCorrectionOut returns the standard deviation and the mean, of all elements or along dim,
-// in one pass, into out.
+// StdMeanCorrectionOut returns the standard deviation and the mean, in one pass, of the elements
+// along Dim (all if there are none), dividing by n - Correction (n - 1 by default), into out0 and
+// out1. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	std_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -3327,8 +3346,9 @@ type StdMeanDimOptions struct {
 	KeepDim  bool
 }
 
-// StdMeanDim returns the standard deviation and the mean, of all elements or along dim, in one
-// pass.
+// StdMeanDim returns the standard deviation and the mean, in one pass, of the elements along dim
+// (all if there are none), dividing by n - 1, or by n if Unbiased is false. KeepDim keeps the
+// dimensions that are reduced, with size 1.
 //
 //	std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)
 //
@@ -3363,8 +3383,9 @@ type StdOutOptions struct {
 	KeepDim  bool
 }
 
-// StdOut returns the standard deviation of all elements or along dim, dividing by n - correction
-// (n - 1 by default), into out.
+// StdOut returns the standard deviation of the elements along dim (all if there are none),
+// dividing by n - 1, or by n if Unbiased is false, into out. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	std.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3401,8 +3422,8 @@ type SumOptions struct {
 	DType DType // default: none
 }
 
-// Sum returns the sum of all elements or along the given dimensions; integer and bool inputs give
-// int64 unless dtype says otherwise.
+// Sum returns the sum of all elements; integer and bool inputs give int64 unless DType says
+// otherwise.
 //
 //	sum(Tensor self, *, ScalarType? dtype=None) -> Tensor
 //
@@ -3436,8 +3457,9 @@ type SumDimOptions struct {
 	DType   DType // default: none
 }
 
-// SumDim returns the sum of all elements or along the given dimensions; integer and bool inputs
-// give int64 unless dtype says otherwise.
+// SumDim returns the sum of the elements along the dimensions dim, all if there are none; integer
+// and bool inputs give int64 unless DType says otherwise. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
 //
@@ -3470,8 +3492,9 @@ func (self Tensor) SumDim(dim []int64, opts ...SumDimOptions) Tensor {
 	return SumDim(self, dim, opts...)
 }
 
-// SumDimOut returns the sum of all elements or along the given dimensions; integer and bool inputs
-// give int64 unless dtype says otherwise, into out.
+// SumDimOut returns the sum of the elements along the dimensions dim, all if there are none;
+// integer and bool inputs give int64 unless DType says otherwise, into out. KeepDim keeps the
+// dimensions that are reduced, with size 1.
 //
 //	sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3503,8 +3526,8 @@ func SumDimOut(self Tensor, dim []int64, out Tensor, opts ...SumDimOptions) Tens
 	return out
 }
 
-// SumOut returns the sum of all elements or along the given dimensions; integer and bool inputs
-// give int64 unless dtype says otherwise, into out.
+// SumOut returns the sum of all elements; integer and bool inputs give int64 unless DType says
+// otherwise, into out.
 //
 //	sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3562,8 +3585,7 @@ type VarOptions struct {
 	Unbiased *bool // default: true
 }
 
-// Var returns the variance of all elements or along dim, dividing by n - correction (n - 1 by
-// default).
+// Var returns the variance of all elements, dividing by n - 1, or by n if Unbiased is false.
 //
 //	var(Tensor self, bool unbiased=True) -> Tensor
 //
@@ -3598,8 +3620,9 @@ type VarCorrectionOptions struct {
 	KeepDim    bool
 }
 
-// VarCorrection returns the variance of all elements or along dim, dividing by n - correction (n -
-// 1 by default).
+// VarCorrection returns the variance of the elements along Dim (all if there are none), dividing
+// by n - Correction (n - 1 by default). KeepDim keeps the dimensions that are reduced, with size
+// 1.
 //
 //	var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor
 //
@@ -3632,8 +3655,9 @@ func (self Tensor) VarCorrection(opts ...VarCorrectionOptions) Tensor {
 	return VarCorrection(self, opts...)
 }
 
-// VarCorrectionOut returns the variance of all elements or along dim, dividing by n - correction
-// (n - 1 by default), into out.
+// VarCorrectionOut returns the variance of the elements along Dim (all if there are none),
+// dividing by n - Correction (n - 1 by default), into out. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3671,8 +3695,8 @@ type VarDimOptions struct {
 	KeepDim  bool
 }
 
-// VarDim returns the variance of all elements or along dim, dividing by n - correction (n - 1 by
-// default).
+// VarDim returns the variance of the elements along dim (all if there are none), dividing by n -
+// 1, or by n if Unbiased is false. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor
 //
@@ -3710,7 +3734,8 @@ type VarMeanOptions struct {
 	Unbiased *bool // default: true
 }
 
-// VarMean returns the variance and the mean, of all elements or along dim, in one pass.
+// VarMean returns the variance and the mean, in one pass, of all elements, dividing by n - 1, or
+// by n if Unbiased is false.
 //
 //	var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)
 //
@@ -3741,7 +3766,9 @@ type VarMeanCorrectionOptions struct {
 	KeepDim    bool
 }
 
-// VarMeanCorrection returns the variance and the mean, of all elements or along dim, in one pass.
+// VarMeanCorrection returns the variance and the mean, in one pass, of the elements along Dim (all
+// if there are none), dividing by n - Correction (n - 1 by default). KeepDim keeps the dimensions
+// that are reduced, with size 1.
 //
 //	var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)
 //
@@ -3770,8 +3797,9 @@ func VarMeanCorrection(self Tensor, opts ...VarMeanCorrectionOptions) (Tensor, T
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
 }
 
-// VarMeanCorrectionOut returns the variance and the mean, of all elements or along dim, in one
-// pass, into out.
+// VarMeanCorrectionOut returns the variance and the mean, in one pass, of the elements along Dim
+// (all if there are none), dividing by n - Correction (n - 1 by default), into out0 and out1.
+// KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
 //
@@ -3812,7 +3840,9 @@ type VarMeanDimOptions struct {
 	KeepDim  bool
 }
 
-// VarMeanDim returns the variance and the mean, of all elements or along dim, in one pass.
+// VarMeanDim returns the variance and the mean, in one pass, of the elements along dim (all if
+// there are none), dividing by n - 1, or by n if Unbiased is false. KeepDim keeps the dimensions
+// that are reduced, with size 1.
 //
 //	var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)
 //
@@ -3847,8 +3877,9 @@ type VarOutOptions struct {
 	KeepDim  bool
 }
 
-// VarOut returns the variance of all elements or along dim, dividing by n - correction (n - 1 by
-// default), into out.
+// VarOut returns the variance of the elements along dim (all if there are none), dividing by n -
+// 1, or by n if Unbiased is false, into out. KeepDim keeps the dimensions that are reduced, with
+// size 1.
 //
 //	var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -32,7 +32,8 @@ func (self Tensor) CumMax(dim int64) (values Tensor, indices Tensor) {
 	return CumMax(self, dim)
 }
 
-// CumMaxOut returns the running maximum along dim and the int64 position where each was reached.
+// CumMaxOut returns the running maximum along dim and the int64 position where each was reached,
+// into values and indices.
 //
 //	cummax.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -83,7 +84,8 @@ func (self Tensor) CumMin(dim int64) (values Tensor, indices Tensor) {
 	return CumMin(self, dim)
 }
 
-// CumMinOut returns the running minimum along dim and the int64 position where each was reached.
+// CumMinOut returns the running minimum along dim and the int64 position where each was reached,
+// into values and indices.
 //
 //	cummin.out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -309,8 +311,8 @@ type CumulativeTrapezoidOptions struct {
 	Dim *int64 // default: -1
 }
 
-// CumulativeTrapezoid integrates y along dim by the trapezoidal rule and returns the running
-// integral, one element shorter.
+// CumulativeTrapezoid integrates y along Dim by the trapezoidal rule, at the points x, and returns
+// the running integral, one element shorter.
 //
 //	cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor
 //
@@ -342,8 +344,8 @@ type CumulativeTrapezoidDxOptions struct {
 	Dim *int64 // default: -1
 }
 
-// CumulativeTrapezoidDx integrates y along dim by the trapezoidal rule and returns the running
-// integral, one element shorter.
+// CumulativeTrapezoidDx integrates y along Dim by the trapezoidal rule, at points Dx apart, and
+// returns the running integral, one element shorter.
 //
 //	cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor
 //
@@ -379,7 +381,7 @@ type DiffOptions struct {
 	Append  Tensor // default: none
 }
 
-// Diff returns the differences of neighbours along dim, taken n times; each time shortens dim by
+// Diff returns the differences of neighbours along Dim, taken n times; each time shortens Dim by
 // one.
 //
 //	diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor
@@ -416,7 +418,7 @@ func (self Tensor) Diff(opts ...DiffOptions) Tensor {
 	return Diff(self, opts...)
 }
 
-// DiffOut returns the differences of neighbours along dim, taken n times; each time shortens dim
+// DiffOut returns the differences of neighbours along Dim, taken n times; each time shortens Dim
 // by one, into out.
 //
 //	diff.out(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -459,8 +461,8 @@ type GradientOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// Gradient estimates the derivative of sampled values along each of the given dimensions by
-// central differences, one tensor each.
+// Gradient estimates the derivative of sampled values by central differences along Dim (each
+// dimension if not given), one tensor each; samples are Spacing apart.
 //
 //	gradient.scalarint(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[]
 //
@@ -492,8 +494,8 @@ type GradientArrayOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// GradientArray estimates the derivative of sampled values along each of the given dimensions by
-// central differences, one tensor each.
+// GradientArray estimates the derivative of sampled values by central differences along the
+// dimensions dim, one tensor each; samples are one apart.
 //
 //	gradient.array(Tensor self, *, int[] dim, int edge_order=1) -> Tensor[]
 //
@@ -524,8 +526,8 @@ type GradientScalarArrayOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// GradientScalarArray estimates the derivative of sampled values along each of the given
-// dimensions by central differences, one tensor each.
+// GradientScalarArray estimates the derivative of sampled values by central differences along the
+// dimensions dim, one tensor each; samples are spacing apart.
 //
 //	gradient.scalararray(Tensor self, *, Scalar spacing, int[] dim, int edge_order=1) -> Tensor[]
 //
@@ -558,8 +560,9 @@ type GradientScalarrayarrayOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// GradientScalarrayarray estimates the derivative of sampled values along each of the given
-// dimensions by central differences, one tensor each.
+// GradientScalarrayarray estimates the derivative of sampled values by central differences along
+// the dimensions dim, one tensor each; samples of each dimension are as far apart as its number in
+// spacing says.
 //
 //	gradient.scalarrayarray(Tensor self, *, Scalar[] spacing, int[] dim, int edge_order=1) -> Tensor[]
 //
@@ -594,8 +597,9 @@ type GradientScalarrayintOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// GradientScalarrayint estimates the derivative of sampled values along each of the given
-// dimensions by central differences, one tensor each.
+// GradientScalarrayint estimates the derivative of sampled values by central differences along Dim
+// (each dimension if not given), one tensor each; samples of each dimension are as far apart as
+// its number in spacing says.
 //
 //	gradient.scalarrayint(Tensor self, *, Scalar[] spacing, int? dim=None, int edge_order=1) -> Tensor[]
 //
@@ -628,8 +632,9 @@ type GradientTensorArrayOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// GradientTensorArray estimates the derivative of sampled values along each of the given
-// dimensions by central differences, one tensor each.
+// GradientTensorArray estimates the derivative of sampled values by central differences along the
+// dimensions dim, one tensor each; the samples of each dimension are at the coordinates that its
+// vector in spacing holds.
 //
 //	gradient.tensorarray(Tensor self, *, Tensor[] spacing, int[] dim, int edge_order=1) -> Tensor[]
 //
@@ -665,8 +670,9 @@ type GradientTensorArrayIntOptions struct {
 	EdgeOrder *int64 // default: 1
 }
 
-// GradientTensorArrayInt estimates the derivative of sampled values along each of the given
-// dimensions by central differences, one tensor each.
+// GradientTensorArrayInt estimates the derivative of sampled values by central differences along
+// Dim (each dimension if not given), one tensor each; the samples of each dimension are at the
+// coordinates that its vector in spacing holds.
 //
 //	gradient.tensorarrayint(Tensor self, *, Tensor[] spacing, int? dim=None, int edge_order=1) -> Tensor[]
 //
@@ -749,8 +755,7 @@ type TrapezoidOptions struct {
 	Dim *int64 // default: -1
 }
 
-// Trapezoid integrates y along dim by the trapezoidal rule, at the points x or with the constant
-// step dx.
+// Trapezoid integrates y along Dim by the trapezoidal rule, at the points x.
 //
 //	trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor
 //
@@ -782,8 +787,7 @@ type TrapezoidDxOptions struct {
 	Dim *int64 // default: -1
 }
 
-// TrapezoidDx integrates y along dim by the trapezoidal rule, at the points x or with the constant
-// step dx.
+// TrapezoidDx integrates y along Dim by the trapezoidal rule, at points Dx apart.
 //
 //	trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor
 //
@@ -816,7 +820,8 @@ type TrapzOptions struct {
 	Dim *int64 // default: -1
 }
 
-// Trapz is trapezoid under its older name: integrates y along dim by the trapezoidal rule.
+// Trapz is [Trapezoid] under its older name: integrates y along Dim by the trapezoidal rule, at
+// the points x.
 //
 //	trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor
 //
@@ -848,7 +853,8 @@ type TrapzDxOptions struct {
 	Dim *int64   // default: -1
 }
 
-// TrapzDx is trapezoid under its older name: integrates y along dim by the trapezoidal rule.
+// TrapzDx is [TrapezoidDx] under its older name: integrates y along Dim by the trapezoidal rule,
+// at points Dx apart.
 //
 //	trapz.dx(Tensor y, *, float dx=1, int dim=-1) -> Tensor
 //

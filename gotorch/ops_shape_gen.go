@@ -133,8 +133,7 @@ func (self Tensor) AsStrided_(size, stride []int64, opts ...AsStridedOptions) Te
 	return AsStrided_(self, size, stride, opts...)
 }
 
-// Atleast1d returns self, or each tensor of a list, with at least one dimension: a 0-d tensor
-// becomes shape (1).
+// Atleast1d returns self with at least one dimension: a 0-d tensor becomes shape (1).
 //
 //	atleast_1d(Tensor self) -> Tensor
 //
@@ -151,8 +150,8 @@ func Atleast1d(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Atleast1dSequence returns self, or each tensor of a list, with at least one dimension: a 0-d
-// tensor becomes shape (1).
+// Atleast1dSequence returns each of tensors with at least one dimension: a 0-d tensor becomes
+// shape (1).
 //
 //	atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]
 //
@@ -170,8 +169,7 @@ func Atleast1dSequence(tensors []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// Atleast2d returns self, or each tensor of a list, with at least two dimensions, adding leading
-// ones of size 1.
+// Atleast2d returns self with at least two dimensions, adding leading ones of size 1.
 //
 //	atleast_2d(Tensor self) -> Tensor
 //
@@ -188,8 +186,8 @@ func Atleast2d(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Atleast2dSequence returns self, or each tensor of a list, with at least two dimensions, adding
-// leading ones of size 1.
+// Atleast2dSequence returns each of tensors with at least two dimensions, adding leading ones of
+// size 1.
 //
 //	atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]
 //
@@ -207,8 +205,7 @@ func Atleast2dSequence(tensors []Tensor) []Tensor {
 	return newTensors(&blk.r0, blk.scope)
 }
 
-// Atleast3d returns self, or each tensor of a list, with at least three dimensions: (n) → (1×n×1),
-// (n×m) → (n×m×1).
+// Atleast3d returns self with at least three dimensions: (n) → (1×n×1), (n×m) → (n×m×1).
 //
 //	atleast_3d(Tensor self) -> Tensor
 //
@@ -225,8 +222,8 @@ func Atleast3d(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// Atleast3dSequence returns self, or each tensor of a list, with at least three dimensions: (n) →
-// (1×n×1), (n×m) → (n×m×1).
+// Atleast3dSequence returns each of tensors with at least three dimensions: (n) → (1×n×1), (n×m) →
+// (n×m×1).
 //
 //	atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]
 //
@@ -378,7 +375,7 @@ type DiagEmbedOptions struct {
 	Dim2   *int64 // default: -1
 }
 
-// DiagEmbed puts the last dimension on a diagonal of new square matrices in dim1 and dim2: (...,
+// DiagEmbed puts the last dimension on a diagonal of new square matrices in Dim1 and Dim2: (...,
 // n) → (..., n, n) by default.
 //
 //	diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor
@@ -411,7 +408,7 @@ func (self Tensor) DiagEmbed(opts ...DiagEmbedOptions) Tensor {
 	return DiagEmbed(self, opts...)
 }
 
-// DiagEmbedOut puts the last dimension on a diagonal of new square matrices in dim1 and dim2:
+// DiagEmbedOut puts the last dimension on a diagonal of new square matrices in Dim1 and Dim2:
 // (..., n) → (..., n, n) by default, into out.
 //
 //	diag_embed.out(Tensor self, int offset=0, int dim1=-2, int dim2=-1, *, Tensor(a!) out) -> Tensor(a!)
@@ -484,7 +481,7 @@ type DiagonalOptions struct {
 	Dim2   *int64 // default: 1
 }
 
-// Diagonal returns a view of the given diagonal of dim1 and dim2, which becomes the last
+// Diagonal returns a view of the given diagonal of Dim1 and Dim2, which becomes the last
 // dimension; offset > 0 lies above the main one.
 //
 //	diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)
@@ -619,7 +616,7 @@ type FlattenOptions struct {
 	EndDim   *int64 // default: -1
 }
 
-// Flatten merges the dimensions from start_dim to end_dim into one; a view where the strides allow
+// Flatten merges the dimensions from StartDim to EndDim into one; a view where the strides allow
 // it, otherwise a copy.
 //
 //	flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)
@@ -767,7 +764,7 @@ func (self Tensor) MatrixH() Tensor {
 	return MatrixH(self)
 }
 
-// MH is adjoint under a shorter name: the conjugate transpose of the last two dimensions, as a
+// MH is [Adjoint] under a shorter name: the conjugate transpose of the last two dimensions, as a
 // view.
 //
 //	mH(Tensor(a) self) -> Tensor(a)
@@ -792,7 +789,7 @@ func (self Tensor) MH() Tensor {
 	return MH(self)
 }
 
-// MoveAxis is movedim under its NumPy name: moves dimensions to new positions, as a view.
+// MoveAxis is [MoveDim] under its NumPy name: moves dimensions to new positions, as a view.
 //
 //	moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)
 //
@@ -822,7 +819,8 @@ func (self Tensor) MoveAxis(source, destination []int64) Tensor {
 	return MoveAxis(self, source, destination)
 }
 
-// MoveAxisInt is movedim under its NumPy name: moves dimensions to new positions, as a view.
+// MoveAxisInt is [MoveDimInt] under its NumPy name: moves one dimension to new positions, as a
+// view.
 //
 //	moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)
 //
@@ -850,8 +848,7 @@ func (self Tensor) MoveAxisInt(source, destination int64) Tensor {
 	return MoveAxisInt(self, source, destination)
 }
 
-// MoveDim moves dimensions from source to destination and keeps the order of the others, as a
-// view.
+// MoveDim moves the dimensions source to destination and keeps the order of the others, as a view.
 //
 //	movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)
 //
@@ -881,8 +878,7 @@ func (self Tensor) MoveDim(source, destination []int64) Tensor {
 	return MoveDim(self, source, destination)
 }
 
-// MoveDimInt moves dimensions from source to destination and keeps the order of the others, as a
-// view.
+// MoveDimInt moves dimension source to destination and keeps the order of the others, as a view.
 //
 //	movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)
 //
@@ -964,7 +960,7 @@ func (self Tensor) Narrow(dim, start, length int64) Tensor {
 	return Narrow(self, dim, start, length)
 }
 
-// NarrowTensor returns a view of the length elements along dim that begin at start.
+// NarrowTensor returns a view of the length elements along dim that begin at start, a 0-d tensor.
 //
 //	narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)
 //
@@ -1100,8 +1096,7 @@ type RepeatInterleaveOptions struct {
 	OutputSize *int64 // default: none
 }
 
-// RepeatInterleave repeats each element, or slice along dim, the given number of times in a row;
-// from counts alone, returns the indices that do so.
+// RepeatInterleave repeats each element, or slice along Dim, repeats times in a row.
 //
 //	repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor
 //
@@ -1138,8 +1133,7 @@ type RepeatInterleaveIndicesOptions struct {
 	OutputSize *int64 // default: none
 }
 
-// RepeatInterleaveIndices repeats each element, or slice along dim, the given number of times in a
-// row; from counts alone, returns the indices that do so.
+// RepeatInterleaveIndices returns each index as often in a row as its number in repeats says.
 //
 //	repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor
 //
@@ -1162,8 +1156,8 @@ func RepeatInterleaveIndices(repeats Tensor, opts ...RepeatInterleaveIndicesOpti
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RepeatInterleaveIndicesOut repeats each element, or slice along dim, the given number of times
-// in a row; from counts alone, returns the indices that do so, into out.
+// RepeatInterleaveIndicesOut returns each index as often in a row as its number in repeats says,
+// into out.
 //
 //	repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1196,8 +1190,8 @@ type RepeatInterleaveTensorOptions struct {
 	OutputSize *int64 // default: none
 }
 
-// RepeatInterleaveTensor repeats each element, or slice along dim, the given number of times in a
-// row; from counts alone, returns the indices that do so.
+// RepeatInterleaveTensor repeats each element, or slice along Dim, as often as its number in
+// repeats says in a row.
 //
 //	repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor
 //
@@ -1379,7 +1373,7 @@ type ResizeAsOptions struct {
 	MemoryFormat MemoryFormat // default: none
 }
 
-// ResizeAs changes the size to that of the_template as resize does; elements keep their place in
+// ResizeAs changes the size to that of theTemplate as resize does; elements keep their place in
 // memory, new ones are not set.
 //
 //	resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor
@@ -1404,7 +1398,7 @@ func ResizeAs(self, theTemplate Tensor, opts ...ResizeAsOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ResizeAs_ changes the size to that of the_template as resize does; elements keep their place in
+// ResizeAs_ changes the size to that of theTemplate as resize does; elements keep their place in
 // memory, new ones are not set, in place.
 //
 //	resize_as_(Tensor(a!) self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor(a!)
@@ -1437,8 +1431,8 @@ func (self Tensor) ResizeAs_(theTemplate Tensor, opts ...ResizeAsOptions) Tensor
 	return ResizeAs_(self, theTemplate, opts...)
 }
 
-// ResizeAsOut changes the size to that of the_template as resize does; elements keep their place
-// in memory, new ones are not set, into out.
+// ResizeAsOut changes the size to that of theTemplate as resize does; elements keep their place in
+// memory, new ones are not set, into out.
 //
 //	resize_as.out(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1500,7 +1494,7 @@ type RollOptions struct {
 	Dims []int64
 }
 
-// Roll shifts elements cyclically by shifts places along dims; without dims, over the flattened
+// Roll shifts elements cyclically by shifts places along Dims; without Dims, over the flattened
 // tensor.
 //
 //	roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor
@@ -1533,7 +1527,7 @@ func (self Tensor) Roll(shifts []int64, opts ...RollOptions) Tensor {
 	return Roll(self, shifts, opts...)
 }
 
-// RollOut shifts elements cyclically by shifts places along dims; without dims, over the flattened
+// RollOut shifts elements cyclically by shifts places along Dims; without Dims, over the flattened
 // tensor, into out.
 //
 //	roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[], *, Tensor(a!) out) -> Tensor(a!)
@@ -1571,7 +1565,7 @@ type Rot90Options struct {
 	Dims []int64 // default: [0, 1]
 }
 
-// Rot90 rotates by k times 90 degrees in the plane of dims, from the first towards the second, as
+// Rot90 rotates by K times 90 degrees in the plane of Dims, from the first towards the second, as
 // a copy.
 //
 //	rot90(Tensor self, int k=1, int[] dims=[0,1]) -> Tensor
@@ -1606,7 +1600,7 @@ func (self Tensor) Rot90(opts ...Rot90Options) Tensor {
 	return Rot90(self, opts...)
 }
 
-// Rot90Out rotates by k times 90 degrees in the plane of dims, from the first towards the second,
+// Rot90Out rotates by K times 90 degrees in the plane of Dims, from the first towards the second,
 // as a copy, into out.
 //
 //	rot90.out(Tensor self, int k=1, int[] dims=[0,1], *, Tensor(a!) out) -> Tensor(a!)
@@ -1676,7 +1670,7 @@ type SliceDimOptions struct {
 	Step  *int64 // default: 1
 }
 
-// SliceDim returns a view of the elements start, start + step, ... before end along dim; negative
+// SliceDim returns a view of the elements Start, Start + Step, ... before End along Dim; negative
 // bounds count from the end.
 //
 //	slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)
@@ -1757,7 +1751,7 @@ func (self Tensor) SliceInverse(src Tensor, opts ...SliceInverseOptions) Tensor 
 	return SliceInverse(self, src, opts...)
 }
 
-// Squeeze returns a view without the dimensions of size 1, all of them or those in dim.
+// Squeeze returns a view without the dimensions of size 1.
 //
 //	squeeze(Tensor(a) self) -> Tensor(a)
 //
@@ -1781,7 +1775,7 @@ func (self Tensor) Squeeze() Tensor {
 	return Squeeze(self)
 }
 
-// Squeeze_ returns a view without the dimensions of size 1, all of them or those in dim, in place.
+// Squeeze_ returns a view without the dimensions of size 1, in place.
 //
 //	squeeze_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -1804,7 +1798,7 @@ func (self Tensor) Squeeze_() Tensor {
 	return Squeeze_(self)
 }
 
-// SqueezeDim returns a view without the dimensions of size 1, all of them or those in dim.
+// SqueezeDim returns a view without dimension dim if its size is 1.
 //
 //	squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)
 //
@@ -1830,8 +1824,7 @@ func (self Tensor) SqueezeDim(dim int64) Tensor {
 	return SqueezeDim(self, dim)
 }
 
-// SqueezeDim_ returns a view without the dimensions of size 1, all of them or those in dim, in
-// place.
+// SqueezeDim_ returns a view without dimension dim if its size is 1, in place.
 //
 //	squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)
 //
@@ -1856,7 +1849,7 @@ func (self Tensor) SqueezeDim_(dim int64) Tensor {
 	return SqueezeDim_(self, dim)
 }
 
-// SqueezeDims returns a view without the dimensions of size 1, all of them or those in dim.
+// SqueezeDims returns a view without those of the dimensions dim whose size is 1.
 //
 //	squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)
 //
@@ -1883,8 +1876,7 @@ func (self Tensor) SqueezeDims(dim []int64) Tensor {
 	return SqueezeDims(self, dim)
 }
 
-// SqueezeDims_ returns a view without the dimensions of size 1, all of them or those in dim, in
-// place.
+// SqueezeDims_ returns a view without those of the dimensions dim whose size is 1, in place.
 //
 //	squeeze_.dims(Tensor(a!) self, int[] dim) -> Tensor(a!)
 //
@@ -1910,7 +1902,7 @@ func (self Tensor) SqueezeDims_(dim []int64) Tensor {
 	return SqueezeDims_(self, dim)
 }
 
-// SwapAxes is transpose under its NumPy name: exchanges two dimensions, as a view.
+// SwapAxes is [Transpose] under its NumPy name: exchanges two dimensions, as a view.
 //
 //	swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)
 //
@@ -1938,7 +1930,7 @@ func (self Tensor) SwapAxes(axis0, axis1 int64) Tensor {
 	return SwapAxes(self, axis0, axis1)
 }
 
-// SwapAxes_ is transpose under its NumPy name: exchanges two dimensions, as a view, in place.
+// SwapAxes_ is [Transpose] under its NumPy name: exchanges two dimensions, as a view, in place.
 //
 //	swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!)
 //
@@ -1965,7 +1957,7 @@ func (self Tensor) SwapAxes_(axis0, axis1 int64) Tensor {
 	return SwapAxes_(self, axis0, axis1)
 }
 
-// SwapDims is transpose under another name: exchanges two dimensions, as a view.
+// SwapDims is [Transpose] under another name: exchanges two dimensions, as a view.
 //
 //	swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)
 //
@@ -1993,7 +1985,7 @@ func (self Tensor) SwapDims(dim0, dim1 int64) Tensor {
 	return SwapDims(self, dim0, dim1)
 }
 
-// SwapDims_ is transpose under another name: exchanges two dimensions, as a view, in place.
+// SwapDims_ is [Transpose_] under another name: exchanges two dimensions, as a view, in place.
 //
 //	swapdims_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)
 //
@@ -2044,8 +2036,8 @@ func (self Tensor) T_() Tensor {
 	return T_(self)
 }
 
-// Tile is repeat as NumPy has it: copies self dims[i] times along each dimension, missing leading
-// numbers being 1.
+// Tile is [Repeat] as NumPy has it: copies self dims[i] times along each dimension, missing
+// leading numbers being 1.
 //
 //	tile(Tensor self, SymInt[] dims) -> Tensor
 //
@@ -2445,8 +2437,8 @@ func (self Tensor) Unsqueeze_(dim int64) Tensor {
 	return Unsqueeze_(self, dim)
 }
 
-// View returns a view with another shape, one size of which may be -1, or with another dtype; it
-// never copies and fails if it would have to.
+// View returns a view with another shape, one size of which may be -1; it never copies and fails
+// if it would have to.
 //
 //	view(Tensor(a) self, SymInt[] size) -> Tensor(a)
 //
@@ -2538,8 +2530,8 @@ func ViewAsReal(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// ViewDType returns a view with another shape, one size of which may be -1, or with another dtype;
-// it never copies and fails if it would have to.
+// ViewDType returns a view whose elements have dtype dtype, from the same bytes; it never copies
+// and fails if it would have to.
 //
 //	view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)
 //

@@ -13,7 +13,7 @@ type ArgSortOptions struct {
 	Descending bool
 }
 
-// ArgSort returns the int64 indices that would sort self along dim.
+// ArgSort returns the int64 indices that would sort self along Dim, ascending unless Descending.
 //
 //	argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor
 //
@@ -49,7 +49,8 @@ type ArgSortStableOptions struct {
 	Descending bool
 }
 
-// ArgSortStable returns the int64 indices that would sort self along dim.
+// ArgSortStable returns the int64 indices that would sort self along Dim, ascending unless
+// Descending; where stable, equal elements keep their order.
 //
 //	argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor
 //
@@ -81,7 +82,8 @@ func (self Tensor) ArgSortStable(stable bool, opts ...ArgSortStableOptions) Tens
 	return ArgSortStable(self, stable, opts...)
 }
 
-// ArgSortStableOut returns the int64 indices that would sort self along dim, into out.
+// ArgSortStableOut returns the int64 indices that would sort self along Dim, ascending unless
+// Descending; where stable, equal elements keep their order, into out.
 //
 //	argsort.stable_out(Tensor self, *, bool stable, int dim=-1, bool descending=False, Tensor(a!) out) -> Tensor(a!)
 //
@@ -115,7 +117,7 @@ func ArgSortStableOut(self Tensor, stable bool, out Tensor, opts ...ArgSortStabl
 // BinCountOptions are the arguments of [BinCount] that have defaults.
 type BinCountOptions struct {
 	Weights   Tensor // default: none
-	Minlength int64
+	MinLength int64
 }
 
 // BinCount counts how often each value occurs in a vector of non-negative integers, as int64; with
@@ -138,7 +140,7 @@ func BinCount(self Tensor, opts ...BinCountOptions) Tensor {
 	}
 	blk.self = self.word(opBinCount, "self")
 	blk.weights = unsafe.Pointer(opt.Weights.T)
-	blk.minlength = opt.Minlength
+	blk.minlength = opt.MinLength
 	call(opBinCount, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
 	runtime.KeepAlive(opt.Weights.T)
@@ -172,7 +174,7 @@ func BinCountOut(self, out Tensor, opts ...BinCountOptions) Tensor {
 	}
 	blk.self = self.word(opBinCountOut, "self")
 	blk.weights = unsafe.Pointer(opt.Weights.T)
-	blk.minlength = opt.Minlength
+	blk.minlength = opt.MinLength
 	blk.out = out.word(opBinCountOut, "out")
 	call(opBinCountOut, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -255,7 +257,7 @@ type BucketizeScalarOptions struct {
 	Right    bool
 }
 
-// BucketizeScalar returns, for each element, the index of the interval between the sorted
+// BucketizeScalar returns, for the number self, the index of the interval between the sorted
 // boundaries it falls into, as int64 or int32.
 //
 //	bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor
@@ -283,7 +285,7 @@ func BucketizeScalar(self Scalar, boundaries Tensor, opts ...BucketizeScalarOpti
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// BucketizeScalarOut returns, for each element, the index of the interval between the sorted
+// BucketizeScalarOut returns, for the number self, the index of the interval between the sorted
 // boundaries it falls into, as int64 or int32, into out.
 //
 //	bucketize.Scalar_out(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!)
@@ -322,7 +324,7 @@ type HistCOptions struct {
 	Max  Scalar // default: 0
 }
 
-// HistC counts elements in equal bins between min and max (the range of the data if both are 0);
+// HistC counts elements in equal bins between Min and Max (the range of the data if both are 0);
 // the counts have self's dtype.
 //
 //	histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor
@@ -361,7 +363,7 @@ func (self Tensor) HistC(opts ...HistCOptions) Tensor {
 	return HistC(self, opts...)
 }
 
-// HistCOut counts elements in equal bins between min and max (the range of the data if both are
+// HistCOut counts elements in equal bins between Min and Max (the range of the data if both are
 // 0); the counts have self's dtype, into out.
 //
 //	histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -407,8 +409,8 @@ type HistogramOptions struct {
 	Density bool
 }
 
-// Histogram counts, or sums the weights of, elements per bin; returns the histogram and the bin
-// edges, both floats.
+// Histogram counts, or sums the weights of, elements per bin, of which there are Bins, equally
+// wide; returns the histogram and the bin edges, both floats.
 //
 //	histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)
 //
@@ -451,8 +453,8 @@ type HistogramBinsTensorOptions struct {
 	Density bool
 }
 
-// HistogramBinsTensor counts, or sums the weights of, elements per bin; returns the histogram and
-// the bin edges, both floats.
+// HistogramBinsTensor counts, or sums the weights of, elements per bin, of which bins holds the
+// edges, ascending; returns the histogram and the bin edges, both floats.
 //
 //	histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)
 //
@@ -487,8 +489,8 @@ func (self Tensor) HistogramBinsTensor(bins Tensor, opts ...HistogramBinsTensorO
 	return HistogramBinsTensor(self, bins, opts...)
 }
 
-// HistogramBinsTensorOut counts, or sums the weights of, elements per bin; returns the histogram
-// and the bin edges, both floats.
+// HistogramBinsTensorOut counts, or sums the weights of, elements per bin, of which bins holds the
+// edges, ascending; returns the histogram and the bin edges, both floats, into hist and binEdges.
 //
 //	histogram.bins_tensor_out(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges)
 //
@@ -531,8 +533,8 @@ type HistogramDDOptions struct {
 	Density bool
 }
 
-// HistogramDD counts points (..., n) in an n-dimensional grid of bins; returns the histogram and a
-// list of edges per dimension.
+// HistogramDD counts points (..., n) in an n-dimensional grid of bins, a number for each dimension
+// in bins; returns the histogram and a list of edges per dimension.
 //
 //	histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)
 //
@@ -572,8 +574,8 @@ type HistogramDDIntBinsOptions struct {
 	Density bool
 }
 
-// HistogramDDIntBins counts points (..., n) in an n-dimensional grid of bins; returns the
-// histogram and a list of edges per dimension.
+// HistogramDDIntBins counts points (..., n) in an n-dimensional grid of bins, bins in each
+// dimension; returns the histogram and a list of edges per dimension.
 //
 //	histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)
 //
@@ -612,8 +614,8 @@ type HistogramDDTensorListBinsOptions struct {
 	Density bool
 }
 
-// HistogramDDTensorListBins counts points (..., n) in an n-dimensional grid of bins; returns the
-// histogram and a list of edges per dimension.
+// HistogramDDTensorListBins counts points (..., n) in an n-dimensional grid of bins, the edges of
+// each dimension in bins; returns the histogram and a list of edges per dimension.
 //
 //	histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)
 //
@@ -647,8 +649,8 @@ func HistogramDDTensorListBins(self Tensor, bins []Tensor, opts ...HistogramDDTe
 	return newTensor(&blk.r0, blk.scope), newTensors(&blk.r1, blk.scope)
 }
 
-// HistogramOut counts, or sums the weights of, elements per bin; returns the histogram and the bin
-// edges, both floats.
+// HistogramOut counts, or sums the weights of, elements per bin, of which there are Bins, equally
+// wide; returns the histogram and the bin edges, both floats, into hist and binEdges.
 //
 //	histogram.bin_ct_out(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges)
 //
@@ -692,7 +694,8 @@ type KthValueOptions struct {
 	KeepDim bool
 }
 
-// KthValue returns the k-th smallest element along dim, counting from 1, and its int64 index.
+// KthValue returns the k-th smallest element along Dim, counting from 1, and its int64 index.
+// KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
 //
@@ -731,8 +734,8 @@ type KthValueValuesOptions struct {
 	KeepDim bool
 }
 
-// KthValueValues returns the k-th smallest element along dim, counting from 1, and its int64
-// index.
+// KthValueValues returns the k-th smallest element along Dim, counting from 1, and its int64
+// index, into values and indices. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	kthvalue.values(Tensor self, SymInt k, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -815,7 +818,7 @@ type NonZeroStaticOptions struct {
 	FillValue *int64 // default: -1
 }
 
-// NonZeroStatic returns the first size rows of nonzero, padded with fill_value, so that the shape
+// NonZeroStatic returns the first size rows of nonzero, padded with FillValue, so that the shape
 // is known beforehand.
 //
 //	nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor
@@ -846,7 +849,7 @@ func (self Tensor) NonZeroStatic(size int64, opts ...NonZeroStaticOptions) Tenso
 	return NonZeroStatic(self, size, opts...)
 }
 
-// NonZeroStaticOut returns the first size rows of nonzero, padded with fill_value, so that the
+// NonZeroStaticOut returns the first size rows of nonzero, padded with FillValue, so that the
 // shape is known beforehand, into out.
 //
 //	nonzero_static.out(Tensor self, *, SymInt size, int fill_value=-1, Tensor(a!) out) -> Tensor(a!)
@@ -884,8 +887,8 @@ type SearchSortedOptions struct {
 	Sorter   Tensor  // default: none
 }
 
-// SearchSorted returns where values would be inserted into sorted_sequence (its last dimension) to
-// keep it sorted, as int64 or int32.
+// SearchSorted returns where the values of self would be inserted into sortedSequence (its last
+// dimension) to keep it sorted, as int64 or int32.
 //
 //	searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor
 //
@@ -918,8 +921,8 @@ func SearchSorted(sortedSequence, self Tensor, opts ...SearchSortedOptions) Tens
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SearchSortedOut returns where values would be inserted into sorted_sequence (its last dimension)
-// to keep it sorted, as int64 or int32, into out.
+// SearchSortedOut returns where the values of self would be inserted into sortedSequence (its last
+// dimension) to keep it sorted, as int64 or int32, into out.
 //
 //	searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -964,7 +967,7 @@ type SearchSortedScalarOptions struct {
 	Sorter   Tensor  // default: none
 }
 
-// SearchSortedScalar returns where values would be inserted into sorted_sequence (its last
+// SearchSortedScalar returns where the number self would be inserted into sortedSequence (its last
 // dimension) to keep it sorted, as int64 or int32.
 //
 //	searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor
@@ -997,8 +1000,8 @@ func SearchSortedScalar(sortedSequence Tensor, self Scalar, opts ...SearchSorted
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SearchSortedScalarOut returns where values would be inserted into sorted_sequence (its last
-// dimension) to keep it sorted, as int64 or int32, into out.
+// SearchSortedScalarOut returns where the number self would be inserted into sortedSequence (its
+// last dimension) to keep it sorted, as int64 or int32, into out.
 //
 //	searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1040,8 +1043,8 @@ type SortOptions struct {
 	Descending bool
 }
 
-// Sort sorts along dim, ascending unless descending; returns the values and their int64 indices in
-// self; stable if asked.
+// Sort sorts along Dim, ascending unless Descending; returns the values and their int64 indices in
+// self.
 //
 //	sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
 //
@@ -1078,8 +1081,8 @@ type SortStableOptions struct {
 	Descending bool
 }
 
-// SortStable sorts along dim, ascending unless descending; returns the values and their int64
-// indices in self; stable if asked.
+// SortStable sorts along Dim, ascending unless Descending; where stable, equal elements keep their
+// order; returns the values and their int64 indices in self.
 //
 //	sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
 //
@@ -1118,8 +1121,8 @@ type SortValuesOptions struct {
 	Descending bool
 }
 
-// SortValues sorts along dim, ascending unless descending; returns the values and their int64
-// indices in self; stable if asked.
+// SortValues sorts along Dim, ascending unless Descending; returns the values and their int64
+// indices in self, into values and indices.
 //
 //	sort.values(Tensor self, int dim=-1, bool descending=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1157,8 +1160,8 @@ type SortValuesStableOptions struct {
 	Descending bool
 }
 
-// SortValuesStable sorts along dim, ascending unless descending; returns the values and their
-// int64 indices in self; stable if asked.
+// SortValuesStable sorts along Dim, ascending unless Descending; where stable, equal elements keep
+// their order; returns the values and their int64 indices in self, into values and indices.
 //
 //	sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1199,7 +1202,8 @@ type TopKOptions struct {
 	Sorted  *bool  // default: true
 }
 
-// TopK returns the k largest (or smallest) elements along dim, and their int64 indices.
+// TopK returns the k largest elements along Dim, or the smallest if not Largest, and their int64
+// indices.
 //
 //	topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)
 //
@@ -1241,7 +1245,8 @@ type TopKValuesOptions struct {
 	Sorted  *bool  // default: true
 }
 
-// TopKValues returns the k largest (or smallest) elements along dim, and their int64 indices.
+// TopKValues returns the k largest elements along Dim, or the smallest if not Largest, and their
+// int64 indices, into values and indices.
 //
 //	topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)
 //
@@ -1315,7 +1320,7 @@ func UniqueConsecutive(self Tensor, opts ...UniqueConsecutiveOptions) (Tensor, T
 }
 
 // UniqueConsecutiveOut drops repeated neighbours and keeps the order; also returns int64 inverse
-// indices and counts if asked for, into out.
+// indices and counts if asked for, into out0, out1 and out2.
 //
 //	unique_consecutive.out(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -1423,7 +1428,7 @@ func UniqueDimConsecutive(self Tensor, dim int64, opts ...UniqueDimConsecutiveOp
 }
 
 // UniqueDimConsecutiveOut drops slices along dim that equal the one before; also returns int64
-// inverse indices and counts, into out.
+// inverse indices and counts, into out0, out1 and out2.
 //
 //	unique_dim_consecutive.out(Tensor self, int dim, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //
@@ -1459,7 +1464,7 @@ func UniqueDimConsecutiveOut(self Tensor, dim int64, out0, out1, out2 Tensor, op
 }
 
 // UniqueDimOut returns the distinct slices along dim, sorted, with int64 inverse indices and
-// counts, into out.
+// counts, into out0, out1 and out2.
 //
 //	unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
 //

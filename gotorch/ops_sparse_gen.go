@@ -308,7 +308,7 @@ func NestedToPaddedTensor(self Tensor, padding float64, opts ...NestedToPaddedTe
 }
 
 // ResizeAsSparse changes the size and the numbers of sparse and dense dimensions to those of the
-// sparse tensor the_template.
+// sparse tensor theTemplate.
 //
 //	resize_as_sparse(Tensor self, Tensor the_template) -> Tensor
 func ResizeAsSparse(self, theTemplate Tensor) Tensor {
@@ -327,7 +327,7 @@ func ResizeAsSparse(self, theTemplate Tensor) Tensor {
 }
 
 // ResizeAsSparse_ changes the size and the numbers of sparse and dense dimensions to those of the
-// sparse tensor the_template, in place.
+// sparse tensor theTemplate, in place.
 //
 //	resize_as_sparse_(Tensor(a!) self, Tensor the_template) -> Tensor(a!)
 //
@@ -352,7 +352,7 @@ func (self Tensor) ResizeAsSparse_(theTemplate Tensor) Tensor {
 }
 
 // ResizeAsSparseOut changes the size and the numbers of sparse and dense dimensions to those of
-// the sparse tensor the_template, into out.
+// the sparse tensor theTemplate, into out.
 //
 //	resize_as_sparse.out(Tensor self, Tensor the_template, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -421,8 +421,8 @@ func (self Tensor) SMM(mat2 Tensor) Tensor {
 	return SMM(self, mat2)
 }
 
-// SparseBSCTensor builds a sparse tensor in block compressed column format from ccol_indices,
-// row_indices and blocks of values.
+// SparseBSCTensor builds a sparse tensor of the given size in block compressed column format from
+// ccolIndices, rowIndices and blocks of values.
 //
 //	sparse_bsc_tensor.ccol_row_value_size(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -463,7 +463,7 @@ func SparseBSCTensor(ccolIndices, rowIndices, values Tensor, size []int64, opts 
 }
 
 // SparseBSCTensorCcolRowValue builds a sparse tensor in block compressed column format from
-// ccol_indices, row_indices and blocks of values.
+// ccolIndices, rowIndices and blocks of values; its size is found from the indices.
 //
 //	sparse_bsc_tensor.ccol_row_value(Tensor ccol_indices, Tensor row_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -500,8 +500,8 @@ func SparseBSCTensorCcolRowValue(ccolIndices, rowIndices, values Tensor, opts ..
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseBSRTensor builds a sparse tensor in block compressed row format from crow_indices,
-// col_indices and blocks of values.
+// SparseBSRTensor builds a sparse tensor of the given size in block compressed row format from
+// crowIndices, colIndices and blocks of values.
 //
 //	sparse_bsr_tensor.crow_col_value_size(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -542,7 +542,7 @@ func SparseBSRTensor(crowIndices, colIndices, values Tensor, size []int64, opts 
 }
 
 // SparseBSRTensorCrowColValue builds a sparse tensor in block compressed row format from
-// crow_indices, col_indices and blocks of values.
+// crowIndices, colIndices and blocks of values; its size is found from the indices.
 //
 //	sparse_bsr_tensor.crow_col_value(Tensor crow_indices, Tensor col_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -579,8 +579,8 @@ func SparseBSRTensorCrowColValue(crowIndices, colIndices, values Tensor, opts ..
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseCompressedTensor builds a sparse tensor in CSR, CSC, BSR or BSC format, as layout says,
-// from compressed and plain indices.
+// SparseCompressedTensor builds a sparse tensor of the given size in CSR, CSC, BSR or BSC format,
+// as Layout says, from compressedIndices, plainIndices and values.
 //
 //	sparse_compressed_tensor.comp_plain_value_size(Tensor compressed_indices, Tensor plain_indices, Tensor values, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -621,7 +621,8 @@ func SparseCompressedTensor(compressedIndices, plainIndices, values Tensor, size
 }
 
 // SparseCompressedTensorCompPlainValue builds a sparse tensor in CSR, CSC, BSR or BSC format, as
-// layout says, from compressed and plain indices.
+// Layout says, from compressedIndices, plainIndices and values; its size is found from the
+// indices.
 //
 //	sparse_compressed_tensor.comp_plain_value(Tensor compressed_indices, Tensor plain_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -668,8 +669,8 @@ type SparseCOOTensorOptions struct {
 	RequiresGrad bool  // whether autograd records what is done with the result
 }
 
-// SparseCOOTensor builds a sparse COO tensor from int64 indices (dimensions × entries) and values,
-// or an empty one of the given size.
+// SparseCOOTensor builds a sparse COO tensor of the given size from int64 indices (dimensions ×
+// entries) and values.
 //
 //	sparse_coo_tensor.indices_size(Tensor indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor
 //
@@ -719,7 +720,7 @@ type SparseCOOTensorIndicesOptions struct {
 }
 
 // SparseCOOTensorIndices builds a sparse COO tensor from int64 indices (dimensions × entries) and
-// values, or an empty one of the given size.
+// values; its size is found from the indices.
 //
 //	sparse_coo_tensor.indices(Tensor indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor
 //
@@ -755,8 +756,7 @@ func SparseCOOTensorIndices(indices, values Tensor, opts ...SparseCOOTensorIndic
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseCOOTensorSize builds a sparse COO tensor from int64 indices (dimensions × entries) and
-// values, or an empty one of the given size.
+// SparseCOOTensorSize builds a sparse COO tensor of the given size without entries.
 //
 //	sparse_coo_tensor.size(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -787,8 +787,7 @@ func SparseCOOTensorSize(size []int64, opts ...TensorOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseCOOTensorSizeOut builds a sparse COO tensor from int64 indices (dimensions × entries) and
-// values, or an empty one of the given size, into out.
+// SparseCOOTensorSizeOut builds a sparse COO tensor of the given size without entries, into out.
 //
 //	sparse_coo_tensor.size_out(int[] size, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -809,8 +808,8 @@ func SparseCOOTensorSizeOut(size []int64, out Tensor) Tensor {
 	return out
 }
 
-// SparseCSCTensor builds a sparse tensor in compressed column format from ccol_indices,
-// row_indices and values.
+// SparseCSCTensor builds a sparse tensor of the given size in compressed column format from
+// ccolIndices, rowIndices and values.
 //
 //	sparse_csc_tensor.ccol_row_value_size(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -850,8 +849,8 @@ func SparseCSCTensor(ccolIndices, rowIndices, values Tensor, size []int64, opts 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseCSCTensorCcolRowValue builds a sparse tensor in compressed column format from
-// ccol_indices, row_indices and values.
+// SparseCSCTensorCcolRowValue builds a sparse tensor in compressed column format from ccolIndices,
+// rowIndices and values; its size is found from the indices.
 //
 //	sparse_csc_tensor.ccol_row_value(Tensor ccol_indices, Tensor row_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -888,8 +887,8 @@ func SparseCSCTensorCcolRowValue(ccolIndices, rowIndices, values Tensor, opts ..
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseCSRTensor builds a sparse tensor in compressed row format from crow_indices, col_indices
-// and values.
+// SparseCSRTensor builds a sparse tensor of the given size in compressed row format from
+// crowIndices, colIndices and values.
 //
 //	sparse_csr_tensor.crow_col_value_size(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -929,8 +928,8 @@ func SparseCSRTensor(crowIndices, colIndices, values Tensor, size []int64, opts 
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseCSRTensorCrowColValue builds a sparse tensor in compressed row format from crow_indices,
-// col_indices and values.
+// SparseCSRTensorCrowColValue builds a sparse tensor in compressed row format from crowIndices,
+// colIndices and values; its size is found from the indices.
 //
 //	sparse_csr_tensor.crow_col_value(Tensor crow_indices, Tensor col_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor
 //
@@ -1208,7 +1207,7 @@ type SparseSampledAddMMOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// SparseSampledAddMM returns beta × self + alpha × mat1·mat2 computed only at the entries of the
+// SparseSampledAddMM returns Beta × self + Alpha × mat1·mat2 computed only at the entries of the
 // sparse CSR matrix self.
 //
 //	sparse_sampled_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
@@ -1244,7 +1243,7 @@ func SparseSampledAddMM(self, mat1, mat2 Tensor, opts ...SparseSampledAddMMOptio
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseSampledAddMMOut returns beta × self + alpha × mat1·mat2 computed only at the entries of
+// SparseSampledAddMMOut returns Beta × self + Alpha × mat1·mat2 computed only at the entries of
 // the sparse CSR matrix self, into out.
 //
 //	sparse_sampled_addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -1290,7 +1289,7 @@ type SspAddMMOptions struct {
 	Alpha Scalar // default: 1
 }
 
-// SspAddMM returns beta × self + alpha × mat1·mat2 as a sparse matrix, for sparse COO self and
+// SspAddMM returns Beta × self + Alpha × mat1·mat2 as a sparse matrix, for sparse COO self and
 // mat1 and dense mat2.
 //
 //	sspaddmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
@@ -1333,7 +1332,7 @@ func (self Tensor) SspAddMM(mat1, mat2 Tensor, opts ...SspAddMMOptions) Tensor {
 	return SspAddMM(self, mat1, mat2, opts...)
 }
 
-// SspAddMMOut returns beta × self + alpha × mat1·mat2 as a sparse matrix, for sparse COO self and
+// SspAddMMOut returns Beta × self + Alpha × mat1·mat2 as a sparse matrix, for sparse COO self and
 // mat1 and dense mat2, into out.
 //
 //	sspaddmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
@@ -1416,7 +1415,7 @@ type ToPaddedTensorOptions struct {
 	OutputSize []int64 // default: none
 }
 
-// ToPaddedTensor turns a nested tensor into a dense one of output_size (the largest sizes by
+// ToPaddedTensor turns a nested tensor into a dense one of OutputSize (the largest sizes by
 // default), filling with padding.
 //
 //	to_padded_tensor(Tensor self, float padding, SymInt[]? output_size=None) -> Tensor
@@ -1448,7 +1447,7 @@ func (self Tensor) ToPaddedTensor(padding float64, opts ...ToPaddedTensorOptions
 	return ToPaddedTensor(self, padding, opts...)
 }
 
-// ToPaddedTensorOut turns a nested tensor into a dense one of output_size (the largest sizes by
+// ToPaddedTensorOut turns a nested tensor into a dense one of OutputSize (the largest sizes by
 // default), filling with padding, into out.
 //
 //	to_padded_tensor.out(Tensor self, float padding, SymInt[]? output_size=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -1482,12 +1481,11 @@ func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPadde
 // ToSparseOptions are the arguments of [ToSparse] that have defaults.
 type ToSparseOptions struct {
 	Layout    Layout  // default: none
-	Blocksize []int64 // default: none
+	BlockSize []int64 // default: none
 	DenseDim  *int64  // default: none
 }
 
-// ToSparse converts to a sparse tensor, COO by default with as many sparse dimensions as
-// sparse_dim says, or as layout says.
+// ToSparse converts to a sparse tensor, of the given Layout, COO by default.
 //
 //	to_sparse(Tensor self, *, Layout? layout=None, int[2]? blocksize=None, int? dense_dim=None) -> Tensor
 //
@@ -1508,7 +1506,7 @@ func ToSparse(self Tensor, opts ...ToSparseOptions) Tensor {
 	}
 	blk.self = self.word(opToSparse, "self")
 	blk.layout = int64(opt.Layout)
-	blk.blocksize, blk.blocksizeLen = unsafe.Pointer(unsafe.SliceData(opt.Blocksize)), int64(len(opt.Blocksize))
+	blk.blocksize, blk.blocksizeLen = unsafe.Pointer(unsafe.SliceData(opt.BlockSize)), int64(len(opt.BlockSize))
 	blk.denseDim = unsafe.Pointer(opt.DenseDim)
 	call(opToSparse, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1658,8 +1656,8 @@ func (self Tensor) ToSparseCSR(opts ...ToSparseCSROptions) Tensor {
 	return ToSparseCSR(self, opts...)
 }
 
-// ToSparseSparseDim converts to a sparse tensor, COO by default with as many sparse dimensions as
-// sparse_dim says, or as layout says.
+// ToSparseSparseDim converts to a sparse tensor, COO with sparseDim sparse dimensions, the others
+// dense.
 //
 //	to_sparse.sparse_dim(Tensor self, int sparse_dim) -> Tensor
 //

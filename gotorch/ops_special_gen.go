@@ -579,8 +579,8 @@ type LogitOptions struct {
 	Eps *float64 // default: none
 }
 
-// Logit returns log(x / (1 - x)), the inverse of sigmoid; with eps, x is first limited to [eps, 1
-// - eps], else NaN outside [0, 1].
+// Logit returns log(x / (1 - x)), the inverse of sigmoid; with Eps, x is first limited to [Eps, 1
+// - Eps], else NaN outside [0, 1].
 //
 //	logit(Tensor self, float? eps=None) -> Tensor
 //
@@ -608,8 +608,8 @@ func (self Tensor) Logit(opts ...LogitOptions) Tensor {
 	return Logit(self, opts...)
 }
 
-// Logit_ returns log(x / (1 - x)), the inverse of sigmoid; with eps, x is first limited to [eps, 1
-// - eps], else NaN outside [0, 1], in place.
+// Logit_ returns log(x / (1 - x)), the inverse of sigmoid; with Eps, x is first limited to [Eps, 1
+// - Eps], else NaN outside [0, 1], in place.
 //
 //	logit_(Tensor(a!) self, float? eps=None) -> Tensor(a!)
 //
@@ -638,8 +638,8 @@ func (self Tensor) Logit_(opts ...LogitOptions) Tensor {
 	return Logit_(self, opts...)
 }
 
-// LogitOut returns log(x / (1 - x)), the inverse of sigmoid; with eps, x is first limited to [eps,
-// 1 - eps], else NaN outside [0, 1], into out.
+// LogitOut returns log(x / (1 - x)), the inverse of sigmoid; with Eps, x is first limited to [Eps,
+// 1 - Eps], else NaN outside [0, 1], into out.
 //
 //	logit.out(Tensor self, float? eps=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1015,7 +1015,7 @@ func SpecialBesselY1Out(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialDigamma is digamma in the special family: the derivative of lgamma.
+// SpecialDigamma is [Digamma] in the special family: the derivative of lgamma.
 //
 //	special_digamma(Tensor self) -> Tensor
 //
@@ -1032,7 +1032,7 @@ func SpecialDigamma(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialDigammaOut is digamma in the special family: the derivative of lgamma, into out.
+// SpecialDigammaOut is [DigammaOut] in the special family: the derivative of lgamma, into out.
 //
 //	special_digamma.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1092,7 +1092,7 @@ func SpecialEntrOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialErf is erf in the special family: the error function.
+// SpecialErf is [Erf] in the special family: the error function.
 //
 //	special_erf(Tensor self) -> Tensor
 //
@@ -1109,7 +1109,7 @@ func SpecialErf(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialErfc is erfc in the special family: the complementary error function 1 - erf(x).
+// SpecialErfc is [Erfc] in the special family: the complementary error function 1 - erf(x).
 //
 //	special_erfc(Tensor self) -> Tensor
 //
@@ -1126,8 +1126,8 @@ func SpecialErfc(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialErfcOut is erfc in the special family: the complementary error function 1 - erf(x), into
-// out.
+// SpecialErfcOut is [ErfcOut] in the special family: the complementary error function 1 - erf(x),
+// into out.
 //
 //	special_erfc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1188,7 +1188,7 @@ func SpecialErfcxOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialErfinv is erfinv in the special family: the inverse of the error function.
+// SpecialErfinv is [Erfinv] in the special family: the inverse of the error function.
 //
 //	special_erfinv(Tensor self) -> Tensor
 //
@@ -1205,7 +1205,8 @@ func SpecialErfinv(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialErfinvOut is erfinv in the special family: the inverse of the error function, into out.
+// SpecialErfinvOut is [ErfinvOut] in the special family: the inverse of the error function, into
+// out.
 //
 //	special_erfinv.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1226,7 +1227,7 @@ func SpecialErfinvOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialErfOut is erf in the special family: the error function, into out.
+// SpecialErfOut is [ErfOut] in the special family: the error function, into out.
 //
 //	special_erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1247,7 +1248,7 @@ func SpecialErfOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialExp2 is exp2 in the special family: 2 to the power of each element.
+// SpecialExp2 is [Exp2] in the special family: 2 to the power of each element.
 //
 //	special_exp2(Tensor self) -> Tensor
 //
@@ -1264,7 +1265,7 @@ func SpecialExp2(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialExp2Out is exp2 in the special family: 2 to the power of each element, into out.
+// SpecialExp2Out is [Exp2Out] in the special family: 2 to the power of each element, into out.
 //
 //	special_exp2.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1285,7 +1286,7 @@ func SpecialExp2Out(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialExpit is sigmoid in the special family: 1 / (1 + exp(-x)).
+// SpecialExpit is [Sigmoid] in the special family: 1 / (1 + exp(-x)).
 //
 //	special_expit(Tensor self) -> Tensor
 //
@@ -1302,7 +1303,7 @@ func SpecialExpit(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialExpitOut is sigmoid in the special family: 1 / (1 + exp(-x)), into out.
+// SpecialExpitOut is [SigmoidOut] in the special family: 1 / (1 + exp(-x)), into out.
 //
 //	special_expit.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1323,7 +1324,7 @@ func SpecialExpitOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialExpm1 is expm1 in the special family: exp(x) - 1, accurate also near zero.
+// SpecialExpm1 is [Expm1] in the special family: exp(x) - 1, accurate also near zero.
 //
 //	special_expm1(Tensor self) -> Tensor
 //
@@ -1340,7 +1341,8 @@ func SpecialExpm1(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialExpm1Out is expm1 in the special family: exp(x) - 1, accurate also near zero, into out.
+// SpecialExpm1Out is [Expm1Out] in the special family: exp(x) - 1, accurate also near zero, into
+// out.
 //
 //	special_expm1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1361,7 +1363,7 @@ func SpecialExpm1Out(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialGammaInc is igamma in the special family: the regularised lower incomplete gamma
+// SpecialGammaInc is [Igamma] in the special family: the regularised lower incomplete gamma
 // function.
 //
 //	special_gammainc(Tensor self, Tensor other) -> Tensor
@@ -1382,7 +1384,7 @@ func SpecialGammaInc(self, other Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialGammaIncC is igammac in the special family: the regularised upper incomplete gamma
+// SpecialGammaIncC is [Igammac] in the special family: the regularised upper incomplete gamma
 // function.
 //
 //	special_gammaincc(Tensor self, Tensor other) -> Tensor
@@ -1403,8 +1405,8 @@ func SpecialGammaIncC(self, other Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialGammaIncCOut is igammac in the special family: the regularised upper incomplete gamma
-// function, into out.
+// SpecialGammaIncCOut is [IgammacOut] in the special family: the regularised upper incomplete
+// gamma function, into out.
 //
 //	special_gammaincc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1428,7 +1430,7 @@ func SpecialGammaIncCOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// SpecialGammaIncOut is igamma in the special family: the regularised lower incomplete gamma
+// SpecialGammaIncOut is [IgammaOut] in the special family: the regularised lower incomplete gamma
 // function, into out.
 //
 //	special_gammainc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
@@ -1453,7 +1455,7 @@ func SpecialGammaIncOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// SpecialGammaLn is lgamma in the special family: the log-gamma function.
+// SpecialGammaLn is [Lgamma] in the special family: the log-gamma function.
 //
 //	special_gammaln(Tensor self) -> Tensor
 //
@@ -1470,7 +1472,7 @@ func SpecialGammaLn(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialGammaLnOut is lgamma in the special family: the log-gamma function, into out.
+// SpecialGammaLnOut is [LgammaOut] in the special family: the log-gamma function, into out.
 //
 //	special_gammaln.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1491,8 +1493,8 @@ func SpecialGammaLnOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialI0 is i0 in the special family: the modified Bessel function of the first kind and order
-// 0.
+// SpecialI0 is [I0] in the special family: the modified Bessel function of the first kind and
+// order 0.
 //
 //	special_i0(Tensor self) -> Tensor
 //
@@ -1549,8 +1551,8 @@ func SpecialI0EOut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialI0Out is i0 in the special family: the modified Bessel function of the first kind and
-// order 0, into out.
+// SpecialI0Out is [I0Out] in the special family: the modified Bessel function of the first kind
+// and order 0, into out.
 //
 //	special_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1651,7 +1653,7 @@ func SpecialI1Out(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialLog1p is log1p in the special family: log(1 + x), accurate also near zero.
+// SpecialLog1p is [Log1p] in the special family: log(1 + x), accurate also near zero.
 //
 //	special_log1p(Tensor self) -> Tensor
 //
@@ -1668,7 +1670,8 @@ func SpecialLog1p(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialLog1pOut is log1p in the special family: log(1 + x), accurate also near zero, into out.
+// SpecialLog1pOut is [Log1pOut] in the special family: log(1 + x), accurate also near zero, into
+// out.
 //
 //	special_log1p.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1694,7 +1697,7 @@ type SpecialLogitOptions struct {
 	Eps *float64 // default: none
 }
 
-// SpecialLogit is logit in the special family: log(x / (1 - x)), the inverse of sigmoid.
+// SpecialLogit is [Logit] in the special family: log(x / (1 - x)), the inverse of sigmoid.
 //
 //	special_logit(Tensor self, float? eps=None) -> Tensor
 //
@@ -1717,8 +1720,8 @@ func SpecialLogit(self Tensor, opts ...SpecialLogitOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialLogitOut is logit in the special family: log(x / (1 - x)), the inverse of sigmoid, into
-// out.
+// SpecialLogitOut is [LogitOut] in the special family: log(x / (1 - x)), the inverse of sigmoid,
+// into out.
 //
 //	special_logit.out(Tensor self, float? eps=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1790,7 +1793,7 @@ type SpecialLogSoftmaxOptions struct {
 	DType DType // default: none
 }
 
-// SpecialLogSoftmax is log_softmax in the special family: the logarithm of softmax along dim.
+// SpecialLogSoftmax is [LogSoftmax] in the special family: the logarithm of softmax along dim.
 //
 //	special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
 //
@@ -1820,8 +1823,8 @@ type SpecialLogSumExpOptions struct {
 	KeepDim bool
 }
 
-// SpecialLogSumExp is logsumexp in the special family: the logarithm of the sum of exponentials
-// along the given dimensions.
+// SpecialLogSumExp is [LogSumExp] in the special family: the logarithm of the sum of exponentials
+// along the given dimensions. KeepDim keeps the dimensions that are reduced, with size 1.
 //
 //	special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor
 //
@@ -1847,8 +1850,9 @@ func SpecialLogSumExp(self Tensor, dim []int64, opts ...SpecialLogSumExpOptions)
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialLogSumExpOut is logsumexp in the special family: the logarithm of the sum of exponentials
-// along the given dimensions, into out.
+// SpecialLogSumExpOut is [LogSumExpOut] in the special family: the logarithm of the sum of
+// exponentials along the given dimensions, into out. KeepDim keeps the dimensions that are
+// reduced, with size 1.
 //
 //	special_logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2038,7 +2042,7 @@ func SpecialModifiedBesselK1Out(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialMultiGammaLn is mvlgamma in the special family: the logarithm of the multivariate gamma
+// SpecialMultiGammaLn is [Mvlgamma] in the special family: the logarithm of the multivariate gamma
 // function of dimension p.
 //
 //	special_multigammaln(Tensor self, int p) -> Tensor
@@ -2058,7 +2062,7 @@ func SpecialMultiGammaLn(self Tensor, p int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialMultiGammaLnOut is mvlgamma in the special family: the logarithm of the multivariate
+// SpecialMultiGammaLnOut is [MvlgammaOut] in the special family: the logarithm of the multivariate
 // gamma function of dimension p, into out.
 //
 //	special_multigammaln.out(Tensor self, int p, *, Tensor(a!) out) -> Tensor(a!)
@@ -2101,7 +2105,7 @@ func SpecialNDTR(self Tensor) Tensor {
 }
 
 // SpecialNDTRI returns the quantile of the standard normal distribution for each probability, the
-// inverse of special_ndtr.
+// inverse of [SpecialNDTR].
 //
 //	special_ndtri(Tensor self) -> Tensor
 //
@@ -2119,7 +2123,7 @@ func SpecialNDTRI(self Tensor) Tensor {
 }
 
 // SpecialNDTRIOut returns the quantile of the standard normal distribution for each probability,
-// the inverse of special_ndtr, into out.
+// the inverse of [SpecialNDTROut], into out.
 //
 //	special_ndtri.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2162,7 +2166,7 @@ func SpecialNDTROut(self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialPolygamma is polygamma in the special family: the n-th derivative of digamma.
+// SpecialPolygamma is [Polygamma] in the special family: the n-th derivative of digamma.
 //
 //	special_polygamma(int n, Tensor self) -> Tensor
 //
@@ -2181,8 +2185,8 @@ func SpecialPolygamma(n int64, self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialPolygammaOut is polygamma in the special family: the n-th derivative of digamma, into
-// out.
+// SpecialPolygammaOut is [PolygammaOut] in the special family: the n-th derivative of digamma,
+// into out.
 //
 //	special_polygamma.out(int n, Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2205,7 +2209,7 @@ func SpecialPolygammaOut(n int64, self, out Tensor) Tensor {
 	return out
 }
 
-// SpecialPsi is digamma under its Greek name: the derivative of lgamma.
+// SpecialPsi is [Digamma] under its Greek name: the derivative of lgamma.
 //
 //	special_psi(Tensor self) -> Tensor
 //
@@ -2222,7 +2226,7 @@ func SpecialPsi(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialPsiOut is digamma under its Greek name: the derivative of lgamma, into out.
+// SpecialPsiOut is [DigammaOut] under its Greek name: the derivative of lgamma, into out.
 //
 //	special_psi.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2248,7 +2252,8 @@ type SpecialRoundOptions struct {
 	Decimals int64
 }
 
-// SpecialRound is round in the special family: the nearest whole number, halves to the even one.
+// SpecialRound is [RoundDecimals] in the special family: the nearest whole number, halves to the
+// even one.
 //
 //	special_round(Tensor self, *, int decimals=0) -> Tensor
 //
@@ -2271,8 +2276,8 @@ func SpecialRound(self Tensor, opts ...SpecialRoundOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialRoundOut is round in the special family: the nearest whole number, halves to the even
-// one, into out.
+// SpecialRoundOut is [RoundDecimalsOut] in the special family: the nearest whole number, halves to
+// the even one, into out.
 //
 //	special_round.out(Tensor self, *, int decimals=0, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2379,7 +2384,7 @@ func SpecialScaledModifiedBesselK1Out(x, out Tensor) Tensor {
 	return out
 }
 
-// SpecialSinc is sinc in the special family: sin(πx) / (πx), and 1 at zero.
+// SpecialSinc is [Sinc] in the special family: sin(πx) / (πx), and 1 at zero.
 //
 //	special_sinc(Tensor self) -> Tensor
 //
@@ -2396,7 +2401,7 @@ func SpecialSinc(self Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialSincOut is sinc in the special family: sin(πx) / (πx), and 1 at zero, into out.
+// SpecialSincOut is [SincOut] in the special family: sin(πx) / (πx), and 1 at zero, into out.
 //
 //	special_sinc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2422,7 +2427,7 @@ type SpecialSoftmaxOptions struct {
 	DType DType // default: none
 }
 
-// SpecialSoftmax is softmax in the special family: exponentials along dim divided by their sum.
+// SpecialSoftmax is [Softmax] in the special family: exponentials along dim divided by their sum.
 //
 //	special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
 //
@@ -2509,7 +2514,7 @@ func SpecialXlog1py(self, other Tensor) Tensor {
 }
 
 // SpecialXlog1pyOtherScalar returns self × log(1 + other), and 0 where self is 0 unless other is
-// NaN, with broadcasting.
+// NaN, with broadcasting. other is a number.
 //
 //	special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2529,7 +2534,7 @@ func SpecialXlog1pyOtherScalar(self Tensor, other Scalar) Tensor {
 }
 
 // SpecialXlog1pyOtherScalarOut returns self × log(1 + other), and 0 where self is 0 unless other
-// is NaN, with broadcasting, into out.
+// is NaN, with broadcasting, into out. other is a number.
 //
 //	special_xlog1py.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2578,7 +2583,7 @@ func SpecialXlog1pyOut(self, other, out Tensor) Tensor {
 }
 
 // SpecialXlog1pySelfScalar returns self × log(1 + other), and 0 where self is 0 unless other is
-// NaN, with broadcasting.
+// NaN, with broadcasting. self is a number.
 //
 //	special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor
 //
@@ -2598,7 +2603,7 @@ func SpecialXlog1pySelfScalar(self Scalar, other Tensor) Tensor {
 }
 
 // SpecialXlog1pySelfScalarOut returns self × log(1 + other), and 0 where self is 0 unless other is
-// NaN, with broadcasting, into out.
+// NaN, with broadcasting, into out. self is a number.
 //
 //	special_xlog1py.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2621,7 +2626,7 @@ func SpecialXlog1pySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 	return out
 }
 
-// SpecialXlogy is xlogy in the special family: self × log(other), and 0 where self is 0.
+// SpecialXlogy is [Xlogy] in the special family: self × log(other), and 0 where self is 0.
 //
 //	special_xlogy(Tensor self, Tensor other) -> Tensor
 //
@@ -2641,8 +2646,8 @@ func SpecialXlogy(self, other Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialXlogyOtherScalar is xlogy in the special family: self × log(other), and 0 where self is
-// 0.
+// SpecialXlogyOtherScalar is [XlogyScalarOther] in the special family: self × log(other), and 0
+// where self is 0. other is a number.
 //
 //	special_xlogy.other_scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2661,8 +2666,8 @@ func SpecialXlogyOtherScalar(self Tensor, other Scalar) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialXlogyOtherScalarOut is xlogy in the special family: self × log(other), and 0 where self
-// is 0, into out.
+// SpecialXlogyOtherScalarOut is [XlogyOutScalarOther] in the special family: self × log(other),
+// and 0 where self is 0, into out. other is a number.
 //
 //	special_xlogy.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2685,8 +2690,8 @@ func SpecialXlogyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	return out
 }
 
-// SpecialXlogyOut is xlogy in the special family: self × log(other), and 0 where self is 0, into
-// out.
+// SpecialXlogyOut is [XlogyOutTensor] in the special family: self × log(other), and 0 where self
+// is 0, into out.
 //
 //	special_xlogy.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2710,7 +2715,8 @@ func SpecialXlogyOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// SpecialXlogySelfScalar is xlogy in the special family: self × log(other), and 0 where self is 0.
+// SpecialXlogySelfScalar is [XlogyScalarSelf] in the special family: self × log(other), and 0
+// where self is 0. self is a number.
 //
 //	special_xlogy.self_scalar(Scalar self, Tensor other) -> Tensor
 //
@@ -2729,8 +2735,8 @@ func SpecialXlogySelfScalar(self Scalar, other Tensor) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SpecialXlogySelfScalarOut is xlogy in the special family: self × log(other), and 0 where self is
-// 0, into out.
+// SpecialXlogySelfScalarOut is [XlogyOutScalarSelf] in the special family: self × log(other), and
+// 0 where self is 0, into out. self is a number.
 //
 //	special_xlogy.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2775,7 +2781,7 @@ func SpecialZeta(self, other Tensor) Tensor {
 }
 
 // SpecialZetaOtherScalar returns the Hurwitz zeta function: the sum of 1 / (k + other) to the
-// power self over all integers k from 0.
+// power self over all integers k from 0. other is a number.
 //
 //	special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2795,7 +2801,7 @@ func SpecialZetaOtherScalar(self Tensor, other Scalar) Tensor {
 }
 
 // SpecialZetaOtherScalarOut returns the Hurwitz zeta function: the sum of 1 / (k + other) to the
-// power self over all integers k from 0, into out.
+// power self over all integers k from 0, into out. other is a number.
 //
 //	special_zeta.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2844,7 +2850,7 @@ func SpecialZetaOut(self, other, out Tensor) Tensor {
 }
 
 // SpecialZetaSelfScalar returns the Hurwitz zeta function: the sum of 1 / (k + other) to the power
-// self over all integers k from 0.
+// self over all integers k from 0. self is a number.
 //
 //	special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor
 //
@@ -2864,7 +2870,7 @@ func SpecialZetaSelfScalar(self Scalar, other Tensor) Tensor {
 }
 
 // SpecialZetaSelfScalarOut returns the Hurwitz zeta function: the sum of 1 / (k + other) to the
-// power self over all integers k from 0, into out.
+// power self over all integers k from 0, into out. self is a number.
 //
 //	special_zeta.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2940,7 +2946,7 @@ func (self Tensor) Xlogy_(other Tensor) Tensor {
 }
 
 // XlogyOutScalarOther returns self × log(other), and 0 where self is 0 unless other is NaN, with
-// broadcasting, into out.
+// broadcasting, into out. other is a number.
 //
 //	xlogy.OutScalar_Other(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -2964,7 +2970,7 @@ func XlogyOutScalarOther(self Tensor, other Scalar, out Tensor) Tensor {
 }
 
 // XlogyOutScalarSelf returns self × log(other), and 0 where self is 0 unless other is NaN, with
-// broadcasting, into out.
+// broadcasting, into out. self is a number.
 //
 //	xlogy.OutScalar_Self(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -3013,7 +3019,7 @@ func XlogyOutTensor(self, other, out Tensor) Tensor {
 }
 
 // XlogyScalarOther returns self × log(other), and 0 where self is 0 unless other is NaN, with
-// broadcasting.
+// broadcasting. other is a number.
 //
 //	xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor
 //
@@ -3038,7 +3044,7 @@ func (self Tensor) XlogyScalarOther(other Scalar) Tensor {
 }
 
 // XlogyScalarOther_ returns self × log(other), and 0 where self is 0 unless other is NaN, with
-// broadcasting, in place.
+// broadcasting, in place. other is a number.
 //
 //	xlogy_.Scalar_Other(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -3064,7 +3070,7 @@ func (self Tensor) XlogyScalarOther_(other Scalar) Tensor {
 }
 
 // XlogyScalarSelf returns self × log(other), and 0 where self is 0 unless other is NaN, with
-// broadcasting.
+// broadcasting. self is a number.
 //
 //	xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor
 //

@@ -145,7 +145,7 @@ func AcosOut(self, out Tensor) Tensor {
 	return out
 }
 
-// Arccos is acos under its NumPy name: the inverse cosine of each element.
+// Arccos is [Acos] under its NumPy name: the inverse cosine of each element.
 //
 //	arccos(Tensor self) -> Tensor
 //
@@ -167,7 +167,7 @@ func (self Tensor) Arccos() Tensor {
 	return Arccos(self)
 }
 
-// Arccos_ is acos under its NumPy name: the inverse cosine of each element, in place.
+// Arccos_ is [Acos_] under its NumPy name: the inverse cosine of each element, in place.
 //
 //	arccos_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -190,7 +190,7 @@ func (self Tensor) Arccos_() Tensor {
 	return Arccos_(self)
 }
 
-// Arccosh is acosh under its NumPy name: the inverse hyperbolic cosine of each element.
+// Arccosh is [Acosh] under its NumPy name: the inverse hyperbolic cosine of each element.
 //
 //	arccosh(Tensor self) -> Tensor
 //
@@ -212,7 +212,8 @@ func (self Tensor) Arccosh() Tensor {
 	return Arccosh(self)
 }
 
-// Arccosh_ is acosh under its NumPy name: the inverse hyperbolic cosine of each element, in place.
+// Arccosh_ is [Acosh_] under its NumPy name: the inverse hyperbolic cosine of each element, in
+// place.
 //
 //	arccosh_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -235,8 +236,8 @@ func (self Tensor) Arccosh_() Tensor {
 	return Arccosh_(self)
 }
 
-// ArccoshOut is acosh under its NumPy name: the inverse hyperbolic cosine of each element, into
-// out.
+// ArccoshOut is [AcoshOut] under its NumPy name: the inverse hyperbolic cosine of each element,
+// into out.
 //
 //	arccosh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -257,7 +258,7 @@ func ArccoshOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ArccosOut is acos under its NumPy name: the inverse cosine of each element, into out.
+// ArccosOut is [AcosOut] under its NumPy name: the inverse cosine of each element, into out.
 //
 //	arccos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -278,7 +279,7 @@ func ArccosOut(self, out Tensor) Tensor {
 	return out
 }
 
-// Arcsin is asin under its NumPy name: the inverse sine of each element.
+// Arcsin is [Asin] under its NumPy name: the inverse sine of each element.
 //
 //	arcsin(Tensor self) -> Tensor
 //
@@ -300,7 +301,7 @@ func (self Tensor) Arcsin() Tensor {
 	return Arcsin(self)
 }
 
-// Arcsin_ is asin under its NumPy name: the inverse sine of each element, in place.
+// Arcsin_ is [Asin_] under its NumPy name: the inverse sine of each element, in place.
 //
 //	arcsin_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -323,7 +324,7 @@ func (self Tensor) Arcsin_() Tensor {
 	return Arcsin_(self)
 }
 
-// Arcsinh is asinh under its NumPy name: the inverse hyperbolic sine of each element.
+// Arcsinh is [Asinh] under its NumPy name: the inverse hyperbolic sine of each element.
 //
 //	arcsinh(Tensor self) -> Tensor
 //
@@ -345,7 +346,8 @@ func (self Tensor) Arcsinh() Tensor {
 	return Arcsinh(self)
 }
 
-// Arcsinh_ is asinh under its NumPy name: the inverse hyperbolic sine of each element, in place.
+// Arcsinh_ is [Asinh_] under its NumPy name: the inverse hyperbolic sine of each element, in
+// place.
 //
 //	arcsinh_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -368,7 +370,8 @@ func (self Tensor) Arcsinh_() Tensor {
 	return Arcsinh_(self)
 }
 
-// ArcsinhOut is asinh under its NumPy name: the inverse hyperbolic sine of each element, into out.
+// ArcsinhOut is [AsinhOut] under its NumPy name: the inverse hyperbolic sine of each element, into
+// out.
 //
 //	arcsinh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -389,7 +392,7 @@ func ArcsinhOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ArcsinOut is asin under its NumPy name: the inverse sine of each element, into out.
+// ArcsinOut is [AsinOut] under its NumPy name: the inverse sine of each element, into out.
 //
 //	arcsin.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -410,7 +413,7 @@ func ArcsinOut(self, out Tensor) Tensor {
 	return out
 }
 
-// Arctan is atan under its NumPy name: the inverse tangent of each element.
+// Arctan is [Atan] under its NumPy name: the inverse tangent of each element.
 //
 //	arctan(Tensor self) -> Tensor
 //
@@ -432,7 +435,7 @@ func (self Tensor) Arctan() Tensor {
 	return Arctan(self)
 }
 
-// Arctan2 is atan2 under its NumPy name: the angle of the point (other, self), sign-aware.
+// Arctan2 is [Atan2] under its NumPy name: the angle of the point (other, self), sign-aware.
 //
 //	arctan2(Tensor self, Tensor other) -> Tensor
 //
@@ -457,7 +460,7 @@ func (self Tensor) Arctan2(other Tensor) Tensor {
 	return Arctan2(self, other)
 }
 
-// Arctan2_ is atan2 under its NumPy name: the angle of the point (other, self), sign-aware, in
+// Arctan2_ is [Atan2_] under its NumPy name: the angle of the point (other, self), sign-aware, in
 // place.
 //
 //	arctan2_(Tensor(a!) self, Tensor other) -> Tensor(a!)
@@ -484,8 +487,8 @@ func (self Tensor) Arctan2_(other Tensor) Tensor {
 	return Arctan2_(self, other)
 }
 
-// Arctan2Out is atan2 under its NumPy name: the angle of the point (other, self), sign-aware, into
-// out.
+// Arctan2Out is [Atan2Out] under its NumPy name: the angle of the point (other, self), sign-aware,
+// into out.
 //
 //	arctan2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -509,7 +512,7 @@ func Arctan2Out(self, other, out Tensor) Tensor {
 	return out
 }
 
-// Arctan_ is atan under its NumPy name: the inverse tangent of each element, in place.
+// Arctan_ is [Atan_] under its NumPy name: the inverse tangent of each element, in place.
 //
 //	arctan_(Tensor(a!) self) -> Tensor(a!)
 //
@@ -532,7 +535,7 @@ func (self Tensor) Arctan_() Tensor {
 	return Arctan_(self)
 }
 
-// Arctanh is atanh under its NumPy name: the inverse hyperbolic tangent of each element.
+// Arctanh is [Atanh] under its NumPy name: the inverse hyperbolic tangent of each element.
 //
 //	arctanh(Tensor self) -> Tensor
 //
@@ -554,7 +557,7 @@ func (self Tensor) Arctanh() Tensor {
 	return Arctanh(self)
 }
 
-// Arctanh_ is atanh under its NumPy name: the inverse hyperbolic tangent of each element, in
+// Arctanh_ is [Atanh_] under its NumPy name: the inverse hyperbolic tangent of each element, in
 // place.
 //
 //	arctanh_(Tensor(a!) self) -> Tensor(a!)
@@ -578,8 +581,8 @@ func (self Tensor) Arctanh_() Tensor {
 	return Arctanh_(self)
 }
 
-// ArctanhOut is atanh under its NumPy name: the inverse hyperbolic tangent of each element, into
-// out.
+// ArctanhOut is [AtanhOut] under its NumPy name: the inverse hyperbolic tangent of each element,
+// into out.
 //
 //	arctanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -600,7 +603,7 @@ func ArctanhOut(self, out Tensor) Tensor {
 	return out
 }
 
-// ArctanOut is atan under its NumPy name: the inverse tangent of each element, into out.
+// ArctanOut is [AtanOut] under its NumPy name: the inverse tangent of each element, into out.
 //
 //	arctan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -69,7 +69,7 @@ def document(functions: list[Function], names: Names, version: str) -> str:
     lines += [f"- `{pattern}`" for pattern in names.published]
     lines += ["", "Not generated, with the reason:", ""]
     lines += [f"- `{n}`: {why}" for n, why in sorted(names.skipped.items())] or ["- nothing"]
-    described = sum(bool(op.doc) for op in ops if op.go)
+    described = sum(bool(op.description) for op in ops if op.go)
     lines += [
         "",
         f"{described} of the {_go(ops)} Go functions carry a description of their own.",

@@ -22,7 +22,7 @@ from .schema.functions import (
     torch_version,
 )
 from .targets import c, conformance, go
-from .targets.api import Op, resolve
+from .targets.api import Named, Op, resolve
 from .toolchain import find_go
 
 ROOT = Path(__file__).parents[1]
@@ -49,8 +49,9 @@ def files(functions: list[Function], version: str) -> dict[Path, str]:
         out[Path(f"cgotorch/ops_gen_{i}.cc")] = c.shard(part, installed, version)
     out[Path("cgotorch/thunks_gen.cc")] = c.table(ops)
     out[Path("gotorch/ops_gen.go")] = go.numbers(ops, digest, Subjects().all)
+    known = Named(ops)
     for subject, mine in by_subject(ops).items():
-        out[Path("gotorch") / subject.file] = go.wrappers(mine)
+        out[Path("gotorch") / subject.file] = go.wrappers(mine, known)
     out[conformance.TABLE] = conformance.table(ops, names.hand_written)
     return out
 
