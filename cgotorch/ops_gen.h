@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "4d9f768daf255179"
+#define CGOTORCH_API_HASH "75f8b16d85d6f6d5"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

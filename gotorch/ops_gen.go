@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "4d9f768daf255179"
+const apiHash = "75f8b16d85d6f6d5"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

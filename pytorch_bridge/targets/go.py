@@ -230,7 +230,7 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
     if op.factory:
         body.append("blk.requiresGrad = boolInt(opt.RequiresGrad)")
     body = [s.replace("(op, ", f"(op{op.go}, ").replace(", op, ", f", op{op.go}, ") for s in body]
-    body.append(f"{'callBack' if calls_back(op) else 'call'}(op{op.go}, unsafe.Pointer(&blk))")
+    body.append(f"call(op{op.go}, unsafe.Pointer(&blk))")
     for p in op.parameters:
         body += [f"runtime.KeepAlive({x})" for x in p.type.go_keep(values[p.argument.name])]
     results = []
@@ -244,11 +244,6 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
     out += [f"\t{s}" for s in body]
     out.append("}\n")
     return "\n".join(out)
-
-
-def calls_back(op: Op) -> bool:
-    """Whether running the op may run Go code: hooks and functions in the autograd engine."""
-    return op.function.family in ("_backward",)
 
 
 def _method(op: Op) -> str:
