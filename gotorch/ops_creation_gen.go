@@ -33,6 +33,7 @@ func Arange(end Scalar, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opArange)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opArange, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -87,6 +88,7 @@ func ArangeStart(start, end Scalar, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opArangeStart)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opArangeStart, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -316,22 +318,12 @@ func ComplexOut(real, imag, out Tensor) Tensor {
 	return out
 }
 
-// EmptyOptions are the arguments of [Empty] that have defaults.
-type EmptyOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // Empty allocates a tensor of the given size without setting its elements.
 //
 //	empty.memory_format(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.empty.html.
-func Empty(size []int64, opts ...EmptyOptions) Tensor {
+func Empty(size []int64, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		size         unsafe.Pointer
@@ -344,7 +336,7 @@ func Empty(size []int64, opts ...EmptyOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt EmptyOptions
+	var opt TensorOptions
 	if given(len(opts), opEmpty) {
 		opt = opts[0]
 	}
@@ -359,23 +351,13 @@ func Empty(size []int64, opts ...EmptyOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// EmptyLikeOptions are the arguments of [EmptyLike] that have defaults.
-type EmptyLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // EmptyLike allocates a tensor of the same size, dtype and device as self, unless told otherwise,
 // without setting its elements.
 //
 //	empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.empty_like.html.
-func EmptyLike(self Tensor, opts ...EmptyLikeOptions) Tensor {
+func EmptyLike(self Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -387,7 +369,7 @@ func EmptyLike(self Tensor, opts ...EmptyLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt EmptyLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opEmptyLike) {
 		opt = opts[0]
 	}
@@ -498,6 +480,7 @@ func EmptyPermuted(size, physicalLayout []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opEmptyPermuted)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opEmptyPermuted, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -528,21 +511,11 @@ func EmptyPermutedOut(size, physicalLayout []int64, out Tensor) Tensor {
 	return out
 }
 
-// EmptyQuantizedOptions are the arguments of [EmptyQuantized] that have defaults.
-type EmptyQuantizedOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // EmptyQuantized allocates a quantised tensor of the given size with the scale and zero point of
 // qtensor, without setting its elements.
 //
 //	empty_quantized(int[] size, Tensor qtensor, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
-func EmptyQuantized(size []int64, qtensor Tensor, opts ...EmptyQuantizedOptions) Tensor {
+func EmptyQuantized(size []int64, qtensor Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		size         unsafe.Pointer
@@ -556,7 +529,7 @@ func EmptyQuantized(size []int64, qtensor Tensor, opts ...EmptyQuantizedOptions)
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt EmptyQuantizedOptions
+	var opt TensorOptions
 	if given(len(opts), opEmptyQuantized) {
 		opt = opts[0]
 	}
@@ -636,6 +609,7 @@ func EmptyStrided(size, stride []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opEmptyStrided)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opEmptyStrided, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -691,6 +665,7 @@ func Eye(n int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opEye)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opEye, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -723,6 +698,7 @@ func EyeM(n, m int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opEyeM)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opEyeM, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -880,19 +856,10 @@ func Full(size []int64, fillValue Scalar, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opFull)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opFull, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
-}
-
-// FullLikeOptions are the arguments of [FullLike] that have defaults.
-type FullLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
 // FullLike returns a tensor of the same size, dtype and device as self filled with one value,
@@ -901,7 +868,7 @@ type FullLikeOptions struct {
 //	full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.full_like.html.
-func FullLike(self Tensor, fillValue Scalar, opts ...FullLikeOptions) Tensor {
+func FullLike(self Tensor, fillValue Scalar, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -914,7 +881,7 @@ func FullLike(self Tensor, fillValue Scalar, opts ...FullLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt FullLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opFullLike) {
 		opt = opts[0]
 	}
@@ -1020,6 +987,7 @@ func Linspace(start, end Scalar, steps int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opLinspace)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opLinspace, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -1080,6 +1048,7 @@ func LinspaceScalarTensor(start Scalar, end Tensor, steps int64, opts ...TensorO
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opLinspaceScalarTensor)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opLinspaceScalarTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(end.T)
@@ -1142,6 +1111,7 @@ func LinspaceTensorScalar(start Tensor, end Scalar, steps int64, opts ...TensorO
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opLinspaceTensorScalar)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opLinspaceTensorScalar, unsafe.Pointer(&blk))
 	runtime.KeepAlive(start.T)
@@ -1203,6 +1173,7 @@ func LinspaceTensorTensor(start, end Tensor, steps int64, opts ...TensorOptions)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opLinspaceTensorTensor)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opLinspaceTensorTensor, unsafe.Pointer(&blk))
 	runtime.KeepAlive(start.T)
@@ -1647,6 +1618,7 @@ func NewEmpty(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opNewEmpty)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opNewEmpty, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1715,6 +1687,7 @@ func NewEmptyStrided(self Tensor, size, stride []int64, opts ...TensorOptions) T
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opNewEmptyStrided)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opNewEmptyStrided, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1785,6 +1758,7 @@ func NewFull(self Tensor, size []int64, fillValue Scalar, opts ...TensorOptions)
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opNewFull)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opNewFull, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1852,6 +1826,7 @@ func NewOnes(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opNewOnes)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opNewOnes, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -1917,6 +1892,7 @@ func NewZeros(self Tensor, size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opNewZeros)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opNewZeros, unsafe.Pointer(&blk))
 	runtime.KeepAlive(self.T)
@@ -2008,19 +1984,10 @@ func Ones(size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opOnes)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opOnes, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
-}
-
-// OnesLikeOptions are the arguments of [OnesLike] that have defaults.
-type OnesLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
 // OnesLike returns a tensor of the same size, dtype and device as self, unless told otherwise,
@@ -2029,7 +1996,7 @@ type OnesLikeOptions struct {
 //	ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.ones_like.html.
-func OnesLike(self Tensor, opts ...OnesLikeOptions) Tensor {
+func OnesLike(self Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2041,7 +2008,7 @@ func OnesLike(self Tensor, opts ...OnesLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt OnesLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opOnesLike) {
 		opt = opts[0]
 	}
@@ -2185,6 +2152,7 @@ func Range(start, end Scalar, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRange)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRange, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -2321,6 +2289,7 @@ func ScalarTensor(s Scalar, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opScalarTensor)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opScalarTensor, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -2566,19 +2535,10 @@ func Zeros(size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opZeros)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opZeros, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
-}
-
-// ZerosLikeOptions are the arguments of [ZerosLike] that have defaults.
-type ZerosLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
 }
 
 // ZerosLike returns a tensor of the same size, dtype and device as self, unless told otherwise,
@@ -2587,7 +2547,7 @@ type ZerosLikeOptions struct {
 //	zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.zeros_like.html.
-func ZerosLike(self Tensor, opts ...ZerosLikeOptions) Tensor {
+func ZerosLike(self Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2599,7 +2559,7 @@ func ZerosLike(self Tensor, opts ...ZerosLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt ZerosLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opZerosLike) {
 		opt = opts[0]
 	}

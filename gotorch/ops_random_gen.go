@@ -1521,6 +1521,7 @@ func Rand(size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRand)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRand, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -1555,6 +1556,7 @@ func RandGenerator(size []int64, generator *Generator, opts ...TensorOptions) Te
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandGenerator)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandGenerator, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
@@ -1618,6 +1620,7 @@ func Randint(high int64, size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandint)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandint, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -1657,6 +1660,7 @@ func RandintGenerator(high int64, size []int64, generator *Generator, opts ...Te
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandintGenerator)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandintGenerator, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
@@ -1691,23 +1695,13 @@ func RandintGeneratorOut(high int64, size []int64, generator *Generator, out Ten
 	return out
 }
 
-// RandintLikeOptions are the arguments of [RandintLike] that have defaults.
-type RandintLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandintLike returns a tensor of the size and dtype of self with random integers from 0 up to but
 // without high.
 //
 //	randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html.
-func RandintLike(self Tensor, high int64, opts ...RandintLikeOptions) Tensor {
+func RandintLike(self Tensor, high int64, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -1720,7 +1714,7 @@ func RandintLike(self Tensor, high int64, opts ...RandintLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandintLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opRandintLike) {
 		opt = opts[0]
 	}
@@ -1737,23 +1731,13 @@ func RandintLike(self Tensor, high int64, opts ...RandintLikeOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandintLikeGeneratorOptions are the arguments of [RandintLikeGenerator] that have defaults.
-type RandintLikeGeneratorOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandintLikeGenerator returns a tensor of the size and dtype of self with random integers from 0
 // up to but without high. Random numbers come from generator, by default the device's own.
 //
 //	randint_like.generator(Tensor self, SymInt high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html.
-func RandintLikeGenerator(self Tensor, high int64, generator *Generator, opts ...RandintLikeGeneratorOptions) Tensor {
+func RandintLikeGenerator(self Tensor, high int64, generator *Generator, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -1767,7 +1751,7 @@ func RandintLikeGenerator(self Tensor, high int64, generator *Generator, opts ..
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandintLikeGeneratorOptions
+	var opt TensorOptions
 	if given(len(opts), opRandintLikeGenerator) {
 		opt = opts[0]
 	}
@@ -1825,23 +1809,13 @@ func RandintLikeGeneratorOut(self Tensor, high int64, generator *Generator, out 
 	return out
 }
 
-// RandintLikeLowDTypeOptions are the arguments of [RandintLikeLowDType] that have defaults.
-type RandintLikeLowDTypeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandintLikeLowDType returns a tensor of the size and dtype of self with random integers from low
 // up to but without high.
 //
 //	randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html.
-func RandintLikeLowDType(self Tensor, low, high int64, opts ...RandintLikeLowDTypeOptions) Tensor {
+func RandintLikeLowDType(self Tensor, low, high int64, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -1855,7 +1829,7 @@ func RandintLikeLowDType(self Tensor, low, high int64, opts ...RandintLikeLowDTy
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandintLikeLowDTypeOptions
+	var opt TensorOptions
 	if given(len(opts), opRandintLikeLowDType) {
 		opt = opts[0]
 	}
@@ -1910,16 +1884,6 @@ func RandintLikeLowDTypeOut(self Tensor, low, high int64, out Tensor, opts ...Ra
 	return out
 }
 
-// RandintLikeLowGeneratorDTypeOptions are the arguments of [RandintLikeLowGeneratorDType] that have defaults.
-type RandintLikeLowGeneratorDTypeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandintLikeLowGeneratorDType returns a tensor of the size and dtype of self with random integers
 // from low up to but without high. Random numbers come from generator, by default the device's
 // own.
@@ -1927,7 +1891,7 @@ type RandintLikeLowGeneratorDTypeOptions struct {
 //	randint_like.low_generator_dtype(Tensor self, SymInt low, SymInt high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html.
-func RandintLikeLowGeneratorDType(self Tensor, low, high int64, generator *Generator, opts ...RandintLikeLowGeneratorDTypeOptions) Tensor {
+func RandintLikeLowGeneratorDType(self Tensor, low, high int64, generator *Generator, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -1942,7 +1906,7 @@ func RandintLikeLowGeneratorDType(self Tensor, low, high int64, generator *Gener
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandintLikeLowGeneratorDTypeOptions
+	var opt TensorOptions
 	if given(len(opts), opRandintLikeLowGeneratorDType) {
 		opt = opts[0]
 	}
@@ -2038,23 +2002,13 @@ func RandintLikeOut(self Tensor, high int64, out Tensor, opts ...RandintLikeOutO
 	return out
 }
 
-// RandintLikeTensorOptions are the arguments of [RandintLikeTensor] that have defaults.
-type RandintLikeTensorOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandintLikeTensor returns a tensor of the size and dtype of self with random integers from 0 up
 // to but without high, a 0-d tensor.
 //
 //	randint_like.Tensor(Tensor self, Tensor high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html.
-func RandintLikeTensor(self, high Tensor, opts ...RandintLikeTensorOptions) Tensor {
+func RandintLikeTensor(self, high Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2067,7 +2021,7 @@ func RandintLikeTensor(self, high Tensor, opts ...RandintLikeTensorOptions) Tens
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandintLikeTensorOptions
+	var opt TensorOptions
 	if given(len(opts), opRandintLikeTensor) {
 		opt = opts[0]
 	}
@@ -2085,16 +2039,6 @@ func RandintLikeTensor(self, high Tensor, opts ...RandintLikeTensorOptions) Tens
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandintLikeTensorGeneratorOptions are the arguments of [RandintLikeTensorGenerator] that have defaults.
-type RandintLikeTensorGeneratorOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandintLikeTensorGenerator returns a tensor of the size and dtype of self with random integers
 // from 0 up to but without high, a 0-d tensor. Random numbers come from generator, by default the
 // device's own.
@@ -2102,7 +2046,7 @@ type RandintLikeTensorGeneratorOptions struct {
 //	randint_like.Tensor_generator(Tensor self, Tensor high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randint_like.html.
-func RandintLikeTensorGenerator(self, high Tensor, generator *Generator, opts ...RandintLikeTensorGeneratorOptions) Tensor {
+func RandintLikeTensorGenerator(self, high Tensor, generator *Generator, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2116,7 +2060,7 @@ func RandintLikeTensorGenerator(self, high Tensor, generator *Generator, opts ..
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandintLikeTensorGeneratorOptions
+	var opt TensorOptions
 	if given(len(opts), opRandintLikeTensorGenerator) {
 		opt = opts[0]
 	}
@@ -2246,6 +2190,7 @@ func RandintLow(low, high int64, size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandintLow)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandintLow, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -2287,6 +2232,7 @@ func RandintLowGenerator(low, high int64, size []int64, generator *Generator, op
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandintLowGenerator)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandintLowGenerator, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
@@ -2373,23 +2319,13 @@ func RandintOut(high int64, size []int64, out Tensor) Tensor {
 	return out
 }
 
-// RandLikeOptions are the arguments of [RandLike] that have defaults.
-type RandLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandLike returns a tensor of the same size, dtype and device as self with samples of the uniform
 // distribution on [0, 1).
 //
 //	rand_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.rand_like.html.
-func RandLike(self Tensor, opts ...RandLikeOptions) Tensor {
+func RandLike(self Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2401,7 +2337,7 @@ func RandLike(self Tensor, opts ...RandLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opRandLike) {
 		opt = opts[0]
 	}
@@ -2417,16 +2353,6 @@ func RandLike(self Tensor, opts ...RandLikeOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandLikeGeneratorOptions are the arguments of [RandLikeGenerator] that have defaults.
-type RandLikeGeneratorOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandLikeGenerator returns a tensor of the same size, dtype and device as self with samples of
 // the uniform distribution on [0, 1). Random numbers come from generator, by default the device's
 // own.
@@ -2434,7 +2360,7 @@ type RandLikeGeneratorOptions struct {
 //	rand_like.generator(Tensor self, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.rand_like.html.
-func RandLikeGenerator(self Tensor, generator *Generator, opts ...RandLikeGeneratorOptions) Tensor {
+func RandLikeGenerator(self Tensor, generator *Generator, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2447,7 +2373,7 @@ func RandLikeGenerator(self Tensor, generator *Generator, opts ...RandLikeGenera
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandLikeGeneratorOptions
+	var opt TensorOptions
 	if given(len(opts), opRandLikeGenerator) {
 		opt = opts[0]
 	}
@@ -2561,6 +2487,7 @@ func Randn(size []int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandn)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandn, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -2595,6 +2522,7 @@ func RandnGenerator(size []int64, generator *Generator, opts ...TensorOptions) T
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandnGenerator)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandnGenerator, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)
@@ -2626,23 +2554,13 @@ func RandnGeneratorOut(size []int64, generator *Generator, out Tensor) Tensor {
 	return out
 }
 
-// RandnLikeOptions are the arguments of [RandnLike] that have defaults.
-type RandnLikeOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandnLike returns a tensor of the same size, dtype and device as self with samples of the
 // standard normal distribution.
 //
 //	randn_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randn_like.html.
-func RandnLike(self Tensor, opts ...RandnLikeOptions) Tensor {
+func RandnLike(self Tensor, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2654,7 +2572,7 @@ func RandnLike(self Tensor, opts ...RandnLikeOptions) Tensor {
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandnLikeOptions
+	var opt TensorOptions
 	if given(len(opts), opRandnLike) {
 		opt = opts[0]
 	}
@@ -2670,16 +2588,6 @@ func RandnLike(self Tensor, opts ...RandnLikeOptions) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// RandnLikeGeneratorOptions are the arguments of [RandnLikeGenerator] that have defaults.
-type RandnLikeGeneratorOptions struct {
-	DType        DType  // default: none
-	Layout       Layout // default: none
-	Device       Device // default: none
-	PinMemory    bool
-	MemoryFormat MemoryFormat // default: none
-	RequiresGrad bool         // whether autograd records what is done with the result
-}
-
 // RandnLikeGenerator returns a tensor of the same size, dtype and device as self with samples of
 // the standard normal distribution. Random numbers come from generator, by default the device's
 // own.
@@ -2687,7 +2595,7 @@ type RandnLikeGeneratorOptions struct {
 //	randn_like.generator(Tensor self, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.randn_like.html.
-func RandnLikeGenerator(self Tensor, generator *Generator, opts ...RandnLikeGeneratorOptions) Tensor {
+func RandnLikeGenerator(self Tensor, generator *Generator, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
 		self         unsafe.Pointer
@@ -2700,7 +2608,7 @@ func RandnLikeGenerator(self Tensor, generator *Generator, opts ...RandnLikeGene
 		requiresGrad int64
 		r0           outTensor
 	}
-	var opt RandnLikeGeneratorOptions
+	var opt TensorOptions
 	if given(len(opts), opRandnLikeGenerator) {
 		opt = opts[0]
 	}
@@ -3138,6 +3046,7 @@ func Randperm(n int64, opts ...TensorOptions) Tensor {
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandperm)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandperm, unsafe.Pointer(&blk))
 	return newTensor(&blk.r0, blk.scope)
@@ -3174,6 +3083,7 @@ func RandpermGenerator(n int64, generator *Generator, opts ...TensorOptions) Ten
 	blk.layout = int64(opt.Layout)
 	blk.device = int64(opt.Device)
 	blk.pinMemory = optTrue(&opt.PinMemory)
+	refuseFormat(opt.MemoryFormat, opRandpermGenerator)
 	blk.requiresGrad = boolInt(opt.RequiresGrad)
 	call(opRandpermGenerator, unsafe.Pointer(&blk))
 	runtime.KeepAlive(generator)

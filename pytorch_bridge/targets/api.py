@@ -13,6 +13,7 @@ from ..schema import Argument, Description, Docs, Function, Names, Return
 from ..schema.docs import kind
 from ..types import GoOption, SchemaType, schema_type
 
+FORMAT = "memory_format"  # which some of those that take the others take, too
 TENSOR_OPTIONS = ("dtype", "layout", "device", "pin_memory")
 
 
@@ -80,7 +81,7 @@ class Op:
         """The Go type of the options, or None where there are none."""
         if not self.optional:
             return None
-        if self.factory and len(self.optional) == len(TENSOR_OPTIONS):
+        if self.factory and {p.argument.name for p in self.optional} <= {*TENSOR_OPTIONS, FORMAT}:
             return "TensorOptions"
         return f"{self.options_of or self.go}Options"
 
